@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME`: ours against peers and limits, measured in one run."""
+"""`python -m benchmarks NAME`: comparisons with other implementations and with limits, within one run."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from widemargin.cli.parser import CommandParser, run_command_line, select_subcom
 
 PROG = "python -m benchmarks"
 BENCHMARKS = {
-    "backward": "backward passes written by hand against autograd of their definitions",
-    "numerics": "gradient errors against fp64, and what is finite",
+    "backward": "hand-written backward passes against autograd of their definitions",
+    "numerics": "gradient errors against fp64, and finiteness at degenerate points",
     "crossval": "time per fit against plain PyTorch and scikit-learn",
-    "tables": "compare's default settings on tables of many shapes, beside scikit-learn's classifiers",
-    "table_verdicts": "whether compare's verdicts contradict each other under the default and under tuned settings",
-    "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses under the rule and under other settings",
+    "tables": "compare's default settings on tables of many shapes, compared with scikit-learn's classifiers",
+    "table_verdicts": "contradictions between compare's verdicts with default and with tuned settings",
+    "table_reading": "reading a CSV file of 200,000 rows, compared with Python's csv, pandas and pyarrow",
+    "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses with the rule and with other settings",
     "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
     "table_large": "a table of a million rows streamed from Parquet, against histogram gradient boosting",
-    "protocol": "how compare's default MLPConfig was chosen, on inner folds",
-    "coverage": "how often intervals of verification hold the truth",
-    "head": "time, memory and gradients of heads, ours and others'",
-    "pages": "how long lab, tour and report take to make, and how large they are",
+    "protocol": "selection of compare's default MLPConfig on inner folds",
+    "coverage": "coverage of the intervals of verification",
+    "gallery": "search in a gallery on disk against a bare matrix product and topk",
+    "head": "time, memory and gradients of our heads and others",
+    "outliers": "AUROC of outlier scores for planted wrong labels and foreign images",
+    "pages": "time and size of the pages of lab, tour and report",
     "retrieval": "exact retrieval against a matrix product and topk",
-    "train": "the training loop against a bare one, ArcGrad's head against softmax's",
+    "train": "the training loop against a minimal one, ArcGrad's head against softmax's",
 }
 
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
-    """The parser; only the benchmark that `argv` names is imported."""
-    top = CommandParser(prog=PROG, description="Benchmarks against peers, in one run.")
+    """Build the parser; only the benchmark named in `argv` is imported."""
+    top = CommandParser(prog=PROG, description="Comparisons with other implementations, within one run.")
     subparsers = top.add_subparsers(dest="benchmark", metavar="BENCHMARK", parser_class=CommandParser)
     needed = select_subcommands(BENCHMARKS, argv)
     for name, summary in BENCHMARKS.items():

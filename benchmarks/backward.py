@@ -1,11 +1,11 @@
-"""`python -m benchmarks backward`: steps with a backward pass written by hand against autograd of its definition.
+"""`python -m benchmarks backward`: steps with a hand-written backward pass against autograd of its definition.
 
-For every function of `widemargin.numerics.custom_autograd` that is a formula: training steps in which it is used, at
-sizes where it is used, once as they are and once with the function replaced by its plain definition; by turns in one
-process. The figure is the time of the plain step over that of ours, each the smallest of the rounds, so 1.00 means that
-the function gains nothing. Where a function is there for memory, also what a step takes at most beyond what the step
-before left, either way in a process of its own (Linux only). Steps are forward and backward of a head, or forward,
-backward and optimizer of the stack of small networks that `compare` trains.
+For every function of `widemargin.numerics.custom_autograd` with a plain definition: training steps that use it, at
+typical sizes, unchanged and with the function replaced by its definition, alternating in one process. The result is the
+time of the plain step divided by that of ours, each the minimum over the rounds, so 1.00 means no gain. For functions
+that save memory, also the peak memory of a step beyond what the previous step left, each in a separate process (Linux
+only). Steps are forward and backward of a head, or forward, backward and optimizer of the stack of small networks that
+`compare` trains.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MIN_ROUND_SECONDS = 0.1
 
 @cache
 def list_custom_functions() -> dict[str, CustomFunction]:
-    """Every function with a backward pass written by hand, by name; imports the modules that have some."""
+    """Return every function with a hand-written backward pass, by name; imports the modules that have some."""
     root = Path(widemargin.__file__).parent
     for file in sorted(root.rglob("*.py")):
         if "@custom_autograd" in file.read_text(encoding="utf-8"):
@@ -47,7 +47,7 @@ def list_custom_functions() -> dict[str, CustomFunction]:
 
 @contextmanager
 def plain_definition(entry: CustomFunction) -> Iterator[None]:
-    """Inside, the function is its definition, differentiated by autograd."""
+    """Replace the function by its definition inside the block, differentiated by autograd."""
     assert entry.definition is not None
     entry.function.apply = staticmethod(entry.definition)  # type: ignore[method-assign]
     try:
@@ -59,7 +59,7 @@ def plain_definition(entry: CustomFunction) -> Iterator[None]:
 def make_head_step(
     loss: str, backend: str, shape: tuple[int, int, int], trained: bool = False, sample_rate: float = 1.0
 ) -> Step:
-    """Forward and backward of a head; `trained` puts embeddings close to their class weights."""
+    """Forward and backward of a head; `trained` places embeddings close to their class weights."""
     from widemargin.head.head import Head
 
     samples, dim, classes = shape
@@ -94,7 +94,7 @@ def make_stack_step(loss: str, models: int = 100, rows: int = 150, features: int
 
 @dataclass(frozen=True)
 class Usage:
-    """A function in a step that uses it."""
+    """A step that uses a function."""
 
     function: str
     step: str
@@ -138,14 +138,14 @@ USAGES: tuple[Usage, ...] = (
 
 
 def time_usage(usage: Usage, rounds: int) -> dict[str, float]:
-    """Seconds of the step as it is and with the plain definition, the smallest of the rounds, by turns."""
+    """Seconds of the step, unchanged and with the plain definition, the minimum over alternating rounds."""
     entry, step = list_custom_functions()[usage.function], usage.make()
 
     def spend(count: int) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(count):
             step()
-        return (time.perf_counter() - begun) / count
+        return (time.perf_counter() - start) / count
 
     spend(2)
     with plain_definition(entry):
@@ -159,7 +159,7 @@ def time_usage(usage: Usage, rounds: int) -> dict[str, float]:
 
 
 def measure_usage(usage: Usage, rounds: int, with_memory: bool = True) -> dict[str, Any]:
-    """All figures of a function in a step."""
+    """Measure a function in a step."""
     seconds = time_usage(usage, rounds)
     row: dict[str, Any] = {"function": usage.function, "step": usage.step, "seconds": seconds}
     row["plain_over_ours"] = seconds["plain"] / seconds["ours"]
@@ -172,16 +172,16 @@ def _measure_memory_in_child(usage: Usage, way: str) -> float:
     from .head_timing import _child_environment
 
     command = [sys.executable, "-m", __name__, usage.function, usage.step, way, str(torch.get_num_threads())]
-    # Memory that was freed goes back to the system at once, so that it is not taken for what was there before.
+    # Freed memory is returned to the system at once, so that it does not hide new allocations.
     environment = _child_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"{usage.function} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
-    return round(float(done.stdout.split()[-1]), 1)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise InputError(f"{usage.function} could not be measured: {process.stderr.strip().splitlines()[-1:]}")
+    return round(float(process.stdout.split()[-1]), 1)
 
 
 def _measure_memory(usage: Usage, way: str) -> float:
-    """MiB that a second step takes at most beyond what is there after the first, which is the gradient among others."""
+    """Peak MiB of a second step beyond the memory after the first, which includes the gradient."""
     from .head_timing import peak_resident_kib, reset_peak_resident, resident_kib
 
     entry, step = list_custom_functions()[usage.function], usage.make()
@@ -195,7 +195,7 @@ def _measure_memory(usage: Usage, way: str) -> float:
 
 
 def markdown(record: Mapping[str, Any]) -> str:
-    """The list as a table: every function, what it serves, why, and its gain in the record."""
+    """Return the table: every function, its purpose, the reason, and its gain in the record."""
     lines = [
         "| function | file | serves | why not autograd | plain step / ours |",
         "|---|---|---|---|---|",
@@ -205,8 +205,8 @@ def markdown(record: Mapping[str, Any]) -> str:
         for row in record["rows"]:
             if row["function"] == name:
                 memory = row.get("mebibytes")
-                held = f", {memory['plain']:.0f} MiB / {memory['ours']:.0f} MiB" if memory else ""
-                gains.append(f"{row['plain_over_ours']:.2f} ({row['step']}{held})")
+                memory_text = f", {memory['plain']:.0f} MiB / {memory['ours']:.0f} MiB" if memory else ""
+                gains.append(f"{row['plain_over_ours']:.2f} ({row['step']}{memory_text})")
         lines.append(f"| `{name}` | `{entry.file}` | {entry.serves} | {entry.why} | {'; '.join(gains) or '–'} |")
     return "\n".join(lines) + "\n"
 
@@ -215,11 +215,11 @@ BEGIN, END = "<!-- backward: begin -->\n", "<!-- backward: end -->\n"
 
 
 def write_table(page: Path, table: str) -> None:
-    """Replace the table of a Markdown page, which stands between two comments."""
+    """Replace the table of a Markdown page between two comments."""
     before, begun, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     _, ended, after = rest.partition(END)
     if not begun or not ended:
-        raise InputError(f"{page}: has no place for the table, {BEGIN.strip()} to {END.strip()}")
+        raise InputError(f"{page}: the comments {BEGIN.strip()} and {END.strip()} are missing")
     page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
 
 
@@ -230,18 +230,18 @@ def print_usages(functions: list[str] | None, rounds: int, with_memory: bool, js
     from widemargin.io.progress import progress_bar
     from widemargin.viz.terminal import check_writable, console
 
-    known = sorted({usage.function for usage in USAGES})
+    names = sorted({usage.function for usage in USAGES})
     for name in functions or ():
-        if name not in known:
-            raise unknown_name_error("function", name, known)
+        if name not in names:
+            raise unknown_name_error("function", name, names)
     if rounds < 1:
         raise InputError(f"--rounds must be at least 1, got {rounds}")
     if json_path:
         check_writable(json_path)
-    chosen = [usage for usage in USAGES if not functions or usage.function in functions]
+    usages = [usage for usage in USAGES if not functions or usage.function in functions]
     rows = []
-    with progress_bar("steps", float(len(chosen))) as on_progress:
-        for usage in chosen:
+    with progress_bar("steps", float(len(usages))) as on_progress:
+        for usage in usages:
             rows.append(measure_usage(usage, rounds, with_memory))
             on_progress(1.0)
     title = f"Step with autograd of the definition over ours, {torch.get_num_threads()} threads"
@@ -266,11 +266,11 @@ def print_usages(functions: list[str] | None, rounds: int, with_memory: bool, js
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--functions", nargs="+", metavar="NAME", help="only these (default: all that are formulas)")
+    parser.add_argument("--functions", nargs="+", metavar="NAME", help="functions to measure (default: all)")
     parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of each step (default 9)")
-    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes two processes each")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.add_argument("--docs", metavar="FILE", help="also write the list to its place in a page, docs/numerics.md")
+    parser.add_argument("--no-memory", action="store_true", help="skip memory, which takes two processes each")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
+    parser.add_argument("--docs", metavar="FILE", help="also update the table in a page, docs/numerics.md")
     parser.set_defaults(run=run)
 
 

@@ -1,14 +1,14 @@
-"""How often 95 % intervals of verification hold the truth: identities drawn from populations whose truth is known.
+"""Coverage of the 95 % intervals of verification, on populations with known true values.
 
-A population has 100,000 identities. Each is a centre in 32 dimensions with a spread of its own; an image is the centre
-plus noise of that spread. `families` has 5,000 families of look-alikes and uneven spreads, `uneven` has centres that
-crowd along few axes and spreads still more uneven, `even` has neither. The truth of AUC, EER and TAR is read off ten
-million same and as many different pairs; its standard errors are in the record.
+A population has 100,000 identities. Each is a centre in 32 dimensions with its own spread; an image is the centre
+plus noise of that spread. `families` has 5,000 groups of similar identities and unequal spreads, `uneven` has centres
+along few axes and even more unequal spreads, `even` has neither. The true AUC, EER and TAR are computed from ten
+million same and as many different pairs; their standard errors are in the record.
 
 A trial draws identities and five to ten images of each, and computes `verification_metrics_of_embeddings` of all their
-pairs. In some of the trials two other intervals are computed from the same pairs: percentiles of a bootstrap over
-identities, in which a pair of two identities weighs the product of how often both were drawn, and percentiles of a
-bootstrap over 6,000 pairs of each kind as if these were independent.
+pairs. Some of the trials also compute two other intervals from the same pairs: percentiles of a bootstrap over
+identities, in which a pair of two identities is weighted by the product of their counts, and percentiles of a bootstrap
+over 6,000 pairs of each kind, treated as independent.
 
 The record is printed as a table by `python -m benchmarks coverage`, and as Markdown by `scripts/coverage.py`.
 """
@@ -53,7 +53,7 @@ JACKKNIFE, IDENTITY_BOOTSTRAP, PAIR_BOOTSTRAP = (
     "pairs as independent",
 )
 MIN_COVERAGE_PERCENT, MAX_COVERAGE_PERCENT = 93.0, 97.5
-"""The share of intervals in percent that shall hold the truth."""
+"""Target range of the coverage in percent."""
 NUM_IDENTITIES = 100_000
 POPULATION_DIM = 32
 _TRUTH_PAIRS = 10_000_000
@@ -70,11 +70,11 @@ class Population:
     spreads: Float32Array
 
     def draw_images(self, identity: NDArray[np.int64], rng: np.random.Generator) -> Float32Array:
-        """An image of each identity that is named, as a unit vector."""
+        """Draw an image of each given identity, as a unit vector."""
         noise = rng.standard_normal((len(identity), POPULATION_DIM), dtype=np.float32)
         x = self.centres[identity] + self.spreads[identity][:, None] * noise
-        found: Float32Array = x / np.linalg.norm(x, axis=1, keepdims=True)
-        return found
+        images: Float32Array = x / np.linalg.norm(x, axis=1, keepdims=True)
+        return images
 
 
 def _families_population(rng: np.random.Generator) -> Population:
@@ -107,7 +107,7 @@ POPULATIONS: dict[str, Callable[[np.random.Generator], Population]] = {
 
 @dataclass(frozen=True)
 class Truth:
-    """The figures of a population, and the standard errors of reading them off so many pairs."""
+    """True values of a population, and their standard errors."""
 
     auc: float
     eer: float
@@ -116,7 +116,7 @@ class Truth:
 
 
 def estimate_truth(population: Population, pairs: int, seed: int) -> Truth:
-    """AUC, EER and TAR of a population from independent pairs of images, their scores counted in bins of 1.9e-6."""
+    """Estimate AUC, EER and TAR of a population from independent pairs of images, with scores in bins of 1.9e-6."""
     draw = np.random.default_rng([seed, 1])
     counts = np.zeros((2, pair_counts.NUM_BINS), dtype=np.int64)
     left = pairs
@@ -130,13 +130,13 @@ def estimate_truth(population: Population, pairs: int, seed: int) -> Truth:
             counts[kind] += np.bincount(pair_counts.bin_indices(scores), minlength=pair_counts.NUM_BINS)
         left -= size
     roc = binned_roc(counts[0], counts[1], pair_counts.bin_edges())
-    found = {"auc": auc(roc), "eer": eer(roc), "tar": tar_at(roc, FAR)}
-    return Truth(**found, errors=_standard_errors(roc.far, roc.tar, found, pairs))
+    estimates = {"auc": auc(roc), "eer": eer(roc), "tar": tar_at(roc, FAR)}
+    return Truth(**estimates, errors=_standard_errors(roc.far, roc.tar, estimates, pairs))
 
 
 def _standard_errors(far: Floats, tar: Floats, estimates: dict[str, float], pairs: int) -> dict[str, float]:
-    """Standard errors: of AUC after DeLong, of the others by the slope of the curve at their point."""
-    above, below = (tar[1:] + tar[:-1]) / 2, 1.0 - (far[1:] + far[:-1]) / 2  # what each score is worth
+    """Standard errors: of AUC by DeLong, of the others by the slope of the curve at their point."""
+    above, below = (tar[1:] + tar[:-1]) / 2, 1.0 - (far[1:] + far[:-1]) / 2  # placement values of the scores
     spread = sum(
         float((weight * (worth - estimates["auc"]) ** 2).sum())
         for weight, worth in ((np.diff(far), above), (np.diff(tar), below))
@@ -157,14 +157,14 @@ def _standard_errors(far: Floats, tar: Floats, estimates: dict[str, float], pair
 
 @dataclass(frozen=True)
 class Cell:
-    """Trials of one population with so many identities, by construction."""
+    """Trials of one population with a number of identities, by construction of the interval."""
 
     population: str
     identities: int
     construction: str
     trials: int
     coverage_percent: dict[str, float | None]
-    """Percent of the intervals given that hold the truth, by figure; None where none was given."""
+    """Percent of the intervals that contain the true value, by metric; None without intervals."""
     refused: dict[str, int]
     """Trials without an interval."""
     width: dict[str, float | None]
@@ -181,7 +181,7 @@ def run_trials(
     seed: int,
     on_progress: ProgressCallback,
 ) -> list[Cell]:
-    """All trials with so many identities; the first `bootstrap_trials` of them with the other constructions as well."""
+    """Run all trials of a size; the first `bootstrap_trials` of them also with the other constructions."""
     ends: dict[str, list[dict[str, tuple[float, float] | None]]] = {}
     for trial in range(trials):
         draw = np.random.default_rng([seed, list(POPULATIONS).index(name), identities, trial])
@@ -201,7 +201,7 @@ def run_trials(
 
 
 def _reported_intervals(verification: VerificationMetrics) -> dict[str, tuple[float, float] | None]:
-    """The intervals as they are printed."""
+    """Return the printed intervals."""
     figures = {"auc": verification.auc, "eer": verification.eer, "tar": verification.tar[FAR]}
     return {
         name: None if one is None or one.low is None or one.high is None else (one.low, one.high)
@@ -216,17 +216,17 @@ def _make_cell(
     width: dict[str, float | None] = dict.fromkeys(METRIC_NAMES)
     refused = {}
     for figure in METRIC_NAMES:
-        given = [ends for row in rows if (ends := row[figure]) is not None]
-        right = [low <= getattr(truth, figure) <= high for low, high in given]
-        refused[figure] = len(rows) - len(given)
-        if given:
+        intervals = [ends for row in rows if (ends := row[figure]) is not None]
+        right = [low <= getattr(truth, figure) <= high for low, high in intervals]
+        refused[figure] = len(rows) - len(intervals)
+        if intervals:
             coverage_percent[figure] = 100.0 * float(np.mean(right))
-            width[figure] = float(np.median([high - low for low, high in given]))
+            width[figure] = float(np.median([high - low for low, high in intervals]))
     return Cell(name, identities, kind, len(rows), coverage_percent, refused, width)
 
 
 def _choose_thresholds(verification: VerificationMetrics) -> Floats:
-    """Some hundred scores, falling, dense where few different pairs score so high."""
+    """Return some hundred scores, descending, dense where few different pairs score as high."""
     far = np.geomspace(verification.roc.far[verification.roc.far > 0][0], 1.0, 150)
     places = np.concatenate(
         (np.searchsorted(verification.roc.far, far), np.searchsorted(verification.roc.tar, np.linspace(0.01, 1, 100)))
@@ -245,7 +245,7 @@ def _percentiles(same: Floats, different: Floats) -> dict[str, tuple[float, floa
 def _bootstrap_identities(
     pairs: pair_counts.ScoredPairs, identities: int, verification: VerificationMetrics, rng: np.random.Generator
 ) -> dict[str, tuple[float, float] | None]:
-    """Identities drawn with replacement: a pair weighs as often as its identity, or the product of both."""
+    """Identities drawn with replacement: a pair is weighted by the count of its identity, or the product of both."""
     cuts = _choose_thresholds(verification)
     bins = len(cuts) + 1
     place = len(cuts) - np.searchsorted(cuts[::-1], pairs.scores, side="right")
@@ -264,20 +264,20 @@ def _bootstrap_identities(
 def _bootstrap_pairs(
     pairs: pair_counts.ScoredPairs, verification: VerificationMetrics, rng: np.random.Generator
 ) -> dict[str, tuple[float, float] | None]:
-    """Pairs drawn with replacement, and drawn again from those: what counts them as independent."""
+    """Pairs drawn with replacement, and resampled from those, as if they were independent."""
     cuts = _choose_thresholds(verification)
-    drawn = []
+    samples = []
     for kind in (pairs.same, ~pairs.same):
         scores = rng.choice(pairs.scores[kind], _PAIRS_PER_KIND)
         place = len(cuts) - np.searchsorted(cuts[::-1], scores, side="right")
         share = np.bincount(place, minlength=len(cuts) + 1) / _PAIRS_PER_KIND
-        drawn.append(rng.multinomial(_PAIRS_PER_KIND, share, size=_BOOTSTRAP_DRAWS).astype(np.float64))
-    return _percentiles(drawn[0], drawn[1])
+        samples.append(rng.multinomial(_PAIRS_PER_KIND, share, size=_BOOTSTRAP_DRAWS).astype(np.float64))
+    return _percentiles(samples[0], samples[1])
 
 
 @dataclass(frozen=True)
 class CoverageSettings:
-    """Settings of a measurement; a record is only continued by one with the same settings."""
+    """Settings of a measurement; a record is only continued with the same settings."""
 
     trials: int = 1000
     identities: tuple[int, ...] = (20, 50, 200)
@@ -299,7 +299,7 @@ class CoverageSettings:
 
 
 def measure_coverage(settings: CoverageSettings, path: Path | None, on_progress: ProgressCallback) -> dict[str, Any]:
-    """The record; with a path it is written after every population and size, and what it holds is not done again."""
+    """Return the record; with a path it is written after every population and size, and existing results are kept."""
     record = _load_or_start_record(settings, path)
     for name in settings.populations:
         todo = [count for count in settings.identities if not _has_cell(record, name, count)]
@@ -310,10 +310,10 @@ def measure_coverage(settings: CoverageSettings, path: Path | None, on_progress:
         truth = estimate_truth(population, settings.truth_pairs, settings.seed)
         record["truth"][name] = asdict(truth)
         for count in todo:
-            found = run_trials(
+            cells = run_trials(
                 name, population, truth, count, settings.trials, settings.bootstrap_trials, settings.seed, on_progress
             )
-            record["cells"] += [asdict(cell) for cell in found]
+            record["cells"] += [asdict(cell) for cell in cells]
             if path is not None:
                 path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return record
@@ -342,7 +342,7 @@ _TITLES = {"auc": "AUC", "eer": "EER", "tar": "TAR at FAR 0.01"}
 
 
 def print_coverage(settings: CoverageSettings, json_path: str | None) -> None:
-    """Measure what is missing and print it."""
+    """Measure missing results and print all."""
     from rich.table import Table
 
     from widemargin.io.progress import progress_bar
@@ -353,18 +353,18 @@ def print_coverage(settings: CoverageSettings, json_path: str | None) -> None:
     total = settings.trials * len(settings.identities) * len(settings.populations)
     with progress_bar("trials", total) as on_progress:
         record = measure_coverage(settings, Path(json_path) if json_path else None, on_progress)
-    grid = Table(title="Percent of 95 % intervals that hold the truth", title_justify="left", title_style="bold")
+    grid = Table(title="Coverage of 95 % intervals in percent", title_justify="left", title_style="bold")
     head, *lines = coverage_rows(record)
     for name in head:
         grid.add_column(name, justify="left" if name in head[:3] else "right")
     for line in lines:
         grid.add_row(*line)
     console(width=160).print(grid)
-    print(f"wanted of {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g}; {verdict(record)}")
+    print(f"target for {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g}; {verdict(record)}")
 
 
 def verdict(record: Mapping[str, Any]) -> str:
-    """Says where the coverage of our intervals lies outside the wanted range."""
+    """State where the coverage of our intervals lies outside the target range."""
     outside = []
     for cell in record["cells"]:
         if cell["construction"] == JACKKNIFE:
@@ -373,23 +373,23 @@ def verdict(record: Mapping[str, Any]) -> str:
                 if percent is not None and not MIN_COVERAGE_PERCENT <= percent <= MAX_COVERAGE_PERCENT:
                     where = f"{cell['identities']} identities ({cell['population']})"
                     outside.append(f"{_TITLES[name]} of {where} {percent:.1f}")
-    return "all are" if not outside else "outside: " + ", ".join(outside)
+    return "all are inside" if not outside else "outside: " + ", ".join(outside)
 
 
 def coverage_rows(record: Mapping[str, Any]) -> list[list[str]]:
-    """The head, then a line for every population, number of identities and construction."""
-    found = [["population", "identities", "intervals", "trials", *_TITLES.values(), "median widths"]]
+    """Return the header, then a row for every population, number of identities and construction."""
+    rows = [["population", "identities", "intervals", "trials", *_TITLES.values(), "median widths"]]
     for cell in record["cells"]:
         values = []
         for name in METRIC_NAMES:
             refused = cell["refused"][name]
             values.append(
-                _format_number(cell["coverage_percent"][name], 1) + (f" ({refused} refused)" if refused else "")
+                _format_number(cell["coverage_percent"][name], 1) + (f" ({refused} no interval)" if refused else "")
             )
         widths = ", ".join(_format_number(cell["width"][name], 3) for name in METRIC_NAMES)
         about = [cell["population"], str(cell["identities"]), cell["construction"], f"{cell['trials']:,}"]
-        found.append([*about, *values, widths])
-    return found
+        rows.append([*about, *values, widths])
+    return rows
 
 
 def _format_number(value: float | None, digits: int) -> str:
@@ -400,19 +400,21 @@ def markdown(record: Mapping[str, Any]) -> str:
     """The table for the docs."""
     head, *lines = coverage_rows(record)
     head_lines: Sequence[str] = ["| " + " | ".join(head) + " |", "|---|---:|---|---:|---:|---:|---:|---:|"]
-    summary = f"Wanted of {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g} %; {verdict(record)}."
+    summary = f"Target for {JACKKNIFE}: {MIN_COVERAGE_PERCENT:g} to {MAX_COVERAGE_PERCENT:g} %; {verdict(record)}."
     truths = []
     for name, truth in record["truth"].items():
-        said = ", ".join(f"{_TITLES[k]} {100 * truth[k]:.2f} ± {100 * truth['errors'][k]:.3f} %" for k in METRIC_NAMES)
-        truths.append(f"- {name}: {said}")
+        values = ", ".join(
+            f"{_TITLES[k]} {100 * truth[k]:.2f} ± {100 * truth['errors'][k]:.3f} %" for k in METRIC_NAMES
+        )
+        truths.append(f"- {name}: {values}")
     return "\n".join(
-        [*head_lines, *("| " + " | ".join(line) + " |" for line in lines), "", summary, "", "The truth:", "", *truths]
+        [*head_lines, *("| " + " | ".join(line) + " |" for line in lines), "", summary, "", "True values:", "", *truths]
     )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--trials", type=int, default=1000, metavar="N", help="of each size (default 1,000)")
+    parser.add_argument("--trials", type=int, default=1000, metavar="N", help="trials of each size (default 1,000)")
     parser.add_argument(
         "--identities", type=int, nargs="+", default=[20, 50, 200], metavar="N", help="sizes (default 20 50 200)"
     )
@@ -424,13 +426,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=200,
         metavar="N",
-        help="trials with two bootstraps too (default 200)",
+        help="trials that also compute the two bootstraps (default 200)",
     )
     parser.add_argument(
-        "--truth-pairs", type=int, default=10_000_000, metavar="N", help="pairs for the truth (default 10,000,000)"
+        "--truth-pairs", type=int, default=10_000_000, metavar="N", help="pairs for true values (default 10,000,000)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N")
-    parser.add_argument("--json", metavar="FILE", help="write the figures to a file, and go on from what it holds")
+    parser.add_argument("--json", metavar="FILE", help="write the results to a file, and continue from an existing one")
     parser.set_defaults(run=run)
 
 

@@ -1,9 +1,9 @@
-"""Ten times ten folds of a set, three ways: our batched networks, one network per fold in PyTorch, scikit-learn's.
+"""Ten times ten folds of a set: our batched networks, one PyTorch network per fold, and scikit-learn's.
 
-All three train the same shape for the same number of epochs and with the same batch size, in one process
-with the same number of threads; times are per fit, and what counts are the ratios of one run. The plain loop
-is what one would write: `nn.Linear`, `F.cross_entropy`, `torch.optim.AdamW`. The loss is softmax for all three,
-as the other two have no other.
+All three train the same shape for the same number of epochs with the same batch size, in one process with the same
+number of threads; times are per fit, and the ratios within one run are what counts. The plain loop is the usual one:
+`nn.Linear`, `F.cross_entropy`, `torch.optim.AdamW`. The loss is softmax for all three, because the other two have no
+other.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PEER_NAMES = ("plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
 
 
 def measure_crossval(table: Table, epochs: float, fits: int, seed: int = 0) -> dict[str, Any]:
-    """Seconds per fit and accuracy of ours on 100 folds, and of the peers on the first `fits` of them."""
+    """Seconds per fit and accuracy of ours on 100 folds, and of the others on the first `fits` of them."""
     split = partitions(table.y, 10, 10, seed)
-    # The same amount of work for all: so many epochs, no minimum of steps, plain scaling for the peers.
+    # The same amount of work for all: fixed epochs, no minimum of steps, plain scaling for the others.
     config = replace(MLPConfig(), epochs=epochs, min_steps=1)
     cross_validate(table, "softmax", split[:2], replace(config, epochs=1.0), seed)  # first calls are slow
-    found: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": config.hidden, "batch": config.batch}
+    result: dict[str, Any] = {"set": table.name, "epochs": epochs, "hidden": config.hidden, "batch": config.batch}
     few = split[:: max(1, len(split) // fits)][:fits]
     encoded = encode(table)
     ways: dict[str, Callable[[], tuple[int, list[float]]]] = {
@@ -44,14 +44,14 @@ def measure_crossval(table: Table, epochs: float, fits: int, seed: int = 0) -> d
         PEER_NAMES[0]: lambda: (len(few), _plain_pytorch_accuracies(encoded, table, few, config)),
         PEER_NAMES[1]: lambda: (len(few), _sklearn_accuracies(encoded, table, few, config)),
     }
-    for _ in range(ROUNDS):  # in turn, and the best of each: what else the machine does disturbs all alike
+    for _ in range(ROUNDS):  # alternating, and the best of each: other load affects all equally
         for name, way in ways.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             count, folds = way()
-            spent = (time.perf_counter() - begun) / count
-            best = min(spent, found.get(name, {}).get("seconds_per_fit", spent))
-            found[name] = {"seconds_per_fit": best, "accuracy": float(np.mean(folds))}
-    return found
+            spent = (time.perf_counter() - start) / count
+            best = min(spent, result.get(name, {}).get("seconds_per_fit", spent))
+            result[name] = {"seconds_per_fit": best, "accuracy": float(np.mean(folds))}
+    return result
 
 
 def _scale_features(encoded: EncodedTable, part: Partition) -> NDArray[np.float64]:
@@ -64,8 +64,8 @@ def _scale_features(encoded: EncodedTable, part: Partition) -> NDArray[np.float6
 def _plain_pytorch_accuracies(
     encoded: EncodedTable, table: Table, split: Sequence[Partition], config: MLPConfig
 ) -> list[float]:
-    """A network per fold, as one writes it."""
-    found = []
+    """One network per fold, in a plain loop."""
+    accuracies = []
     for k, part in enumerate(split):
         torch.manual_seed(k)
         x = torch.from_numpy(_scale_features(encoded, part)).float()
@@ -96,8 +96,8 @@ def _plain_pytorch_accuracies(
         network.eval()
         with torch.no_grad():
             answers = network(x[part.test]).argmax(1).numpy()
-        found.append(float((answers == table.y[part.test]).mean() * 100))
-    return found
+        accuracies.append(float((answers == table.y[part.test]).mean() * 100))
+    return accuracies
 
 
 def _sklearn_accuracies(
@@ -106,7 +106,7 @@ def _sklearn_accuracies(
     """scikit-learn's network of the same shape, for the same number of epochs."""
     from sklearn.neural_network import MLPClassifier
 
-    found = []
+    accuracies = []
     for k, part in enumerate(split):
         x = _scale_features(encoded, part)
         epochs = max(1, round(config.epochs))
@@ -120,12 +120,12 @@ def _sklearn_accuracies(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model.fit(x[part.training], table.y[part.training])
-        found.append(float((model.predict(x[part.test]) == table.y[part.test]).mean() * 100))
-    return found
+        accuracies.append(float((model.predict(x[part.test]) == table.y[part.test]).mean() * 100))
+    return accuracies
 
 
 def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: int, json_path: str | None) -> None:
-    """The table of ratios."""
+    """Measure and print the table of ratios."""
     from rich.table import Table as Grid
 
     from widemargin.data.tabular.uci import load_uci_set
@@ -134,13 +134,13 @@ def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: 
     if json_path:
         check_writable(json_path)
     tables = [load_uci_set(name.strip(), data_dir) for name in (sets or "iris").split(",")]
-    found = [measure_crossval(table, epochs, fits) for table in tables]
+    results = [measure_crossval(table, epochs, fits) for table in tables]
     grid = Grid(
         title=f"Milliseconds per fit, {epochs:g} epochs, {torch.get_num_threads()} threads", title_justify="left"
     )
     for column in ("set", "ours", *PEER_NAMES, "times faster", "accuracy of the three"):
         grid.add_column(column, justify="left" if column == "set" else "right", overflow="fold")
-    for row in found:
+    for row in results:
         ours = row["ours"]["seconds_per_fit"]
         theirs = [row[name]["seconds_per_fit"] for name in PEER_NAMES]
         accuracy = [row[name]["accuracy"] for name in ("ours", *PEER_NAMES)]
@@ -154,16 +154,16 @@ def print_crossval(sets: str | None, data_dir: str | None, epochs: float, fits: 
     console().print(grid)
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
+            json.dump(results, file, indent=1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--sets", help="names of sets, with commas (default iris)")
     parser.add_argument("--epochs", type=float, default=60.0, help="epochs of every fit (default 60)")
-    parser.add_argument("--fits", type=int, default=5, help="fits of the peers (default 5; ours are 100)")
+    parser.add_argument("--fits", type=int, default=5, help="fits of the other two (default 5; ours are 100)")
     add_data_options(parser)
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 

@@ -1,6 +1,6 @@
-"""`python -m benchmarks head`: time, memory and gradient errors of heads, ours and others'; tables and a page.
+"""`python -m benchmarks head`: time, memory and gradient errors of our heads and others; tables and a page.
 
-`head_timing.py` has the heads and what is measured of them, `head_page.py` the page.
+`head_timing.py` has the heads and their measurement, `head_page.py` the page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BENCHMARK_LOSSES = ["arcface", "cosface", "adacos", "arcgrad"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument(
-        "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six of them)"
+        "--shapes", nargs="+", metavar="N,D,C", help="samples, dimensions, classes (default: six shapes)"
     )
     parser.add_argument(
         "--losses",
@@ -53,20 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default arcface cosface adacos arcgrad; all: every margin of the package",
     )
     parser.add_argument(
-        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="of our heads"
+        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="backends of our heads"
     )
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each head (default 7)")
-    parser.add_argument("--no-peers", action="store_true", help="only ours and the limit")
+    parser.add_argument("--no-peers", action="store_true", help="only our heads and the limit")
     parser.add_argument("--no-time", action="store_true", help="measure memory only")
-    parser.add_argument("--no-memory", action="store_true", help="leave out memory, which takes a process per head")
+    parser.add_argument("--no-memory", action="store_true", help="skip memory, which takes a process per head")
     parser.add_argument(
         "--memory-runs", type=int, default=1, metavar="N", help="processes per head; the median counts (default 1)"
     )
-    parser.add_argument("--distributed", action="store_true", help="also a head split over two processes")
+    parser.add_argument("--distributed", action="store_true", help="also measure a head split over two processes")
     parser.add_argument("--threads", type=int, metavar="N", help="threads (default: torch's)")
-    parser.add_argument("--no-kept-gradient", action="store_true", help="leave out steps that add to a kept gradient")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
-    parser.add_argument("--append", action="store_true", help="add to the figures that are in the --json file")
+    parser.add_argument("--no-kept-gradient", action="store_true", help="skip steps that add to a kept gradient")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
+    parser.add_argument("--append", action="store_true", help="add to the results in the --json file")
     parser.add_argument("--page", metavar="FILE", help="also write a page with pictures and a calculator")
     parser.set_defaults(run=run)
 
@@ -115,10 +115,10 @@ def measure_heads(
     with_time: bool = True,
     kept_gradient: bool = True,
 ) -> list[dict[str, Any]]:
-    """All figures of all shapes; memory is the median of `memory_runs` processes."""
-    found = []
+    """Measure all shapes; memory is the median of `memory_runs` processes."""
+    rows = []
     for shape in shapes:
-        # A step of the largest eager heads takes half a minute and ten GiB: those of the first loss stand for all.
+        # A step of the largest eager heads takes half a minute and ten GiB: only the first loss is measured there.
         baseline_losses = losses if shape[2] < MIN_CLASSES_TIMED_SEPARATELY else losses[:1]
         implementations = list_head_implementations(
             losses, backends, shape[0] * shape[2], baseline_losses if peers else [], kept_gradient
@@ -137,12 +137,12 @@ def measure_heads(
                         runs.append(round(measure_extra_memory(name, shape, torch.get_num_threads()), 2))
                         on_progress(1.0)
                     row["mebibytes"][name], row["mebibytes_of_runs"][name] = median(runs), sorted(runs)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def measure_gradient_errors(losses: list[str], backends: list[str]) -> list[dict[str, Any]]:
-    """Gradient errors in fp32 against fp64, at initialisation and at small losses; ours and the peer library's."""
+    """Gradient errors in fp32 against fp64, at initialisation and at small losses, also of pytorch-metric-learning."""
     from . import numerics
 
     rows = [
@@ -175,14 +175,14 @@ def print_heads(
     kept_gradient: bool = True,
     append: bool = False,
 ) -> None:
-    """Measure, print, write; `append` keeps the figures that are in the JSON file and adds these."""
+    """Measure, print, write; `append` adds to the results in the JSON file."""
     from widemargin.viz.terminal import check_writable
 
     from .head_page import heads_page
     from .head_timing import measure_sharded_head
 
     for path in filter(None, (json_path, page_path)):
-        check_writable(path)  # before minutes of measuring, not after
+        check_writable(path)  # before minutes of measuring
     before = json.loads(Path(json_path).read_text(encoding="utf-8")) if append and json_path else {}
     head_rows = measure_heads(
         shapes,
@@ -212,7 +212,7 @@ def print_heads(
 
 
 def print_times(row: dict[str, Any]) -> None:
-    """One shape: times as ratios, memory beyond the gradient."""
+    """Print one shape: times as ratios, memory beyond the gradient."""
     samples, embedding_dim, num_classes = row["shape"]
     seconds, memory = row["seconds"], row.get("mebibytes", {})
     title = f"{samples} samples, {embedding_dim} dimensions, {num_classes:,} classes; {row['threads']} threads"
@@ -255,7 +255,7 @@ def print_errors(rows: list[dict[str, Any]]) -> None:
 
 
 def print_sharded_head(row: dict[str, Any]) -> None:
-    """A head over several processes."""
+    """Print a head split over several processes."""
     samples, embedding_dim, num_classes = row["shape"]
     seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
     console().print(

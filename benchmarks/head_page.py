@@ -8,54 +8,52 @@ from typing import Any
 from widemargin.head import costs
 from widemargin.io.text import escape
 from widemargin.viz import page
-from widemargin.viz.charts import loss_colour
-from widemargin.viz.lines import LineSpec, draw_log_lines
+from widemargin.viz.charts import Line, draw_log_lines
+from widemargin.viz.colours import loss_colour
 
 from .head_timing import time_over_limit
 
-_TABLE_ONLY_SUFFIXES = ("kept gradient", "compiled")  # ways of the same head, which would crowd the pictures
+_TABLE_ONLY_SUFFIXES = ("kept gradient", "compiled")  # variants of the same head, left out of the pictures
 _REFERENCE_COLORS = {"limit": "#888888", "linear + cross_entropy": "#555555"}
 
 
 def heads_page(record: dict[str, Any]) -> str:
-    """The whole page of the figures."""
+    """Return the whole page."""
     rows = record["heads"]
     dims = [row["shape"][1] for row in rows]
-    wide = [row for row in rows if row["shape"][1] == max(set(dims), key=dims.count)]  # one line, one dimension
+    wide = [row for row in rows if row["shape"][1] == max(set(dims), key=dims.count)]  # one line per dimension
     ratios = [{**row, "ratio": {name: time_over_limit(row, name) for name in row["seconds"]}} for row in wide]
     body = [
         page.heading(
-            "Time", "A step's time over that of three bare matrix products with the same weights; 1 is the limit."
+            "Time", "Time of a step divided by that of three plain matrix products of the weights; 1 is the limit."
         ),
         page.figure(draw_log_lines(_lines(ratios, "ratio"), "classes", "time / limit", "Time over the limit")),
     ]
     if any("mebibytes" in row for row in wide):
-        held = [{**row, "mebibytes": {n: max(m, 0.1) for n, m in row["mebibytes"].items()}} for row in wide]
+        clipped = [{**row, "mebibytes": {n: max(m, 0.1) for n, m in row["mebibytes"].items()}} for row in wide]
         body += [
-            page.heading("Memory", "What a step needs beyond the gradient of the class weights, in a fresh process."),
-            page.figure(draw_log_lines(_lines(held, "mebibytes"), "classes", "MiB", "Memory beyond the gradient")),
+            page.heading("Memory", "Memory of a step beyond the gradient of the class weights, in a fresh process."),
+            page.figure(draw_log_lines(_lines(clipped, "mebibytes"), "classes", "MiB", "Memory beyond the gradient")),
         ]
     for row in rows:
         body += [page.heading(_title(row)), _table(row)]
-    body += [page.heading("Any size, on paper", _PLAN_TEXT), _calculator(rows), _predicted_memory_table(rows)]
+    body += [page.heading("Calculator", _PLAN_TEXT), _calculator(rows), _predicted_memory_table(rows)]
     body.append(page.code("python -m benchmarks head --json records/heads.json --page docs/heads.html"))
-    return page.html_page(
-        "Heads: time, memory, and what any size needs", f"torch {record['torch']}, fp32", body, _SCRIPT
-    )
+    return page.html_page("Heads: time and memory for any size", f"torch {record['torch']}, fp32", body, _SCRIPT)
 
 
 _PLAN_TEXT = (
-    "Memory and time per rank of a head whose classes are split over ranks; the machine's speed is that of the three "
-    "matrix products, measured here. Change the numbers."
+    "Memory and time per rank of a head with its classes split over ranks; the speed is that of the three "
+    "matrix products measured above. Change the numbers."
 )
 
 
-def _lines(rows: list[dict[str, Any]], quantity: str) -> list[LineSpec]:
+def _lines(rows: list[dict[str, Any]], quantity: str) -> list[Line]:
     names = dict.fromkeys(
         name for row in rows for name in row.get(quantity, {}) if not name.endswith(_TABLE_ONLY_SUFFIXES)
     )
     return [
-        (
+        Line(
             name,
             [(row["shape"][2], row[quantity][name]) for row in rows if name in row.get(quantity, {})],
             _REFERENCE_COLORS.get(name) or loss_colour(name.replace("Loss", "").lower().replace(",", " ")),
@@ -92,7 +90,7 @@ def matmul_flops_per_second(rows: list[dict[str, Any]]) -> float:
 
 
 def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
-    """Measured memory and what the list of costs predicts."""
+    """Table of measured memory and the prediction of the cost model."""
     cells = []
     for row in rows:
         samples, embedding_dim, num_classes = row["shape"]
@@ -104,12 +102,12 @@ def _predicted_memory_table(rows: list[dict[str, Any]]) -> str:
                 if "eager" in name
                 else None
             )
-            has_subcenters = name in row.get("weights_per_class", {})  # whose costs are not in the list
+            has_subcenters = name in row.get("weights_per_class", {})  # not covered by the cost model
             if parts is not None and num_classes >= 10_000 and not has_subcenters:
                 predicted = costs.total_cost(parts, num_classes, embedding_dim, samples, 1) / 2**20
                 title = f"{name}, {num_classes:,} classes"
                 cells.append([(title, ""), (f"{predicted:.1f}", ""), (f"{measured:.1f}", "")])
-    return page.table(("MiB beyond weights and gradient", "on paper", "measured"), cells) if cells else ""
+    return page.table(("MiB beyond weights and gradient", "predicted", "measured"), cells) if cells else ""
 
 
 def _calculator(rows: list[dict[str, Any]]) -> str:
@@ -140,7 +138,7 @@ def _calculator(rows: list[dict[str, Any]]) -> str:
     )
 
 
-# Evaluates the list of parts, whatever stands in it; the formulas are those of widemargin.head.costs.
+# Evaluates the terms of widemargin.head.costs.
 _SCRIPT = """
 (() => {
   const facts = JSON.parse(document.getElementById('plan-facts').textContent);

@@ -1,22 +1,21 @@
 """Heads to measure, and the time and memory of a step: in one process, in fresh ones, and split over two.
 
-The heads are ours on their backends, pytorch-metric-learning's, and those that people copy, written as they are found:
-plain autograd on all N×C logits with normalised copies of embeddings and weights. Their margins touch the target alone
-and their gradients are the loss's, which is more than many copies can say.
+The heads are ours on their backends, those of pytorch-metric-learning, and the usual copied layers: plain autograd on
+all N×C logits with normalised copies of embeddings and weights. Their margins change only the target, and their
+gradients are those of the loss, which many copies do not achieve.
 
-Time is measured against the limit, three matrix products into memory that is already there; for a loss with K weights
-per class they are products with all K·C rows. Everything runs in one process by turns, so that what else the machine
-does disturbs all alike; the figure is the smallest time of the rounds over the limit's smallest. A step is forward and
-backward to embeddings and weights, gradients set to None before it, as `zero_grad()` does; the first steps of each
-(compiling, allocating) do not count. Heads too large to stand side by side in memory are timed by turns with the limit
-one after the other.
+Time is divided by the limit, three matrix products into preallocated memory; for a loss with K weights per class they
+are products with all K·C rows. Everything alternates in one process, so that other load affects all equally; the result
+is the minimum over the rounds divided by that of the limit. A step is forward and backward to embeddings and weights,
+with gradients set to None before it, as by `zero_grad()`; the first steps of each (compiling, allocating) do not count.
+Heads too large to fit into memory together are timed one after the other, alternating with the limit.
 
-Memory is what a step takes beyond the gradient of the weights, in a fresh process for each head. The process warms up
-on a small head of the same kind (libraries, compiled kernels), resets the system's high-water mark, makes one step of
-the real head, and reads the mark; what was there before and the gradient itself are taken off. Linux only.
+Memory is that of a step beyond the gradient of the weights, in a fresh process for each head. The process warms up
+on a small head of the same kind (libraries, compiled kernels), resets the system's high-water mark, runs one step of
+the real head, and reads the mark; the memory before and the gradient itself are subtracted. Linux only.
 
-A head split over processes of one thread each, which communicate by gloo, is compared with one process of one thread
-that has all of it. The whole batch is the same: one process has all samples, each rank its part.
+A head split over processes of one thread each, which communicate by gloo, is compared with one process of one thread.
+The whole batch is the same: one process has all samples, each rank its part.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ _STATUS_PATH, _CLEAR_REFS_PATH = Path("/proc/self/status"), Path("/proc/self/cle
 
 @dataclass(frozen=True)
 class HeadImplementation:
-    """A head by its name: `make(embedding_dim, num_classes)` gives a module whose `forward(x, y)` is a mean loss."""
+    """A head by name: `make(embedding_dim, num_classes)` returns a module whose `forward(x, y)` is a mean loss."""
 
     name: str
     library: str
     loss: str
-    """Which loss it is: heads of the same loss can be compared in their gradients."""
+    """Name of the loss: heads of the same loss can be compared in their gradients."""
     make: Callable[[int, int], nn.Module]
     weights_per_class: int = 1
-    """Rows of the class weights that belong to one class: the limit multiplies as many."""
+    """Rows of the class weights per class: the limit multiplies as many."""
     keep_grad: bool = False
-    """Whether steps zero the gradient of the step before and add to it, where others drop it."""
+    """Whether steps zero the previous gradient and add to it instead of dropping it."""
 
 
 class EagerHead(nn.Module):
@@ -133,12 +132,12 @@ class MeanLoss(nn.Module):
         return cast(Tensor, self.head.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        found: Tensor = self.head(x, y).mean()
-        return found
+        loss: Tensor = self.head(x, y).mean()
+        return loss
 
 
 def widemargin_head(loss: str, backend: str, compile_kernels: bool = False) -> HeadImplementation:
-    """One of our heads on a backend, with compiled kernels as usual or although it is small."""
+    """One of our heads on a backend, with kernels compiled by size or always."""
 
     def make(embedding_dim: int, num_classes: int) -> nn.Module:
         from widemargin.head.head import Head
@@ -156,19 +155,19 @@ def with_kept_grad(implementation: HeadImplementation) -> HeadImplementation:
 
 
 def eager_head(loss: str) -> HeadImplementation:
-    """A head as it is usually copied."""
+    """The usual copied head."""
     return HeadImplementation(
         f"{loss}, eager", "eager PyTorch", loss, lambda dim, count: EagerHead(dim, count, EAGER_LOSSES[loss])
     )
 
 
 def linear_head() -> HeadImplementation:
-    """No margin, no normalisation: what torch does best."""
+    """A linear layer without margin and normalisation."""
     return HeadImplementation("linear + cross_entropy", "torch", "softmax", LinearCrossEntropy)
 
 
 def metric_learning_heads() -> Iterator[HeadImplementation]:
-    """pytorch-metric-learning's, with the same numbers; nothing if not installed."""
+    """Heads of pytorch-metric-learning with the same options; none if it is not installed."""
     try:
         from pytorch_metric_learning import losses as peer
     except ImportError:
@@ -185,16 +184,16 @@ def metric_learning_heads() -> Iterator[HeadImplementation]:
 def list_head_implementations(
     losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str], kept_gradient: bool = True
 ) -> list[HeadImplementation]:
-    """All heads of a round: ours of `losses`, and others' of `baseline_losses`."""
-    found = [widemargin_head(loss, backend) for loss in losses for backend in backends]
+    """Return all heads of a round: ours of `losses`, and others of `baseline_losses`."""
+    heads = [widemargin_head(loss, backend) for loss in losses for backend in backends]
     if num_logits >= compiled.MIN_COMPILE_LOGITS:
-        found += [with_kept_grad(one) for one in found] if kept_gradient else []
+        heads += [with_kept_grad(one) for one in heads] if kept_gradient else []
     elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(torch.device("cpu")):
-        found += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
+        heads += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
     if baseline_losses:
-        found += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
-        found += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
-    return found
+        heads += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
+        heads += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
+    return heads
 
 
 def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
@@ -215,7 +214,7 @@ def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Cal
 
 
 def make_step(head: nn.Module, x: Tensor, y: Tensor, keep_grad: bool = False) -> Callable[[], None]:
-    """One training step without an optimizer; `keep_grad` leaves the gradients' memory in place and zeroes it."""
+    """One training step without an optimizer; `keep_grad` zeroes the gradients instead of dropping them."""
 
     def step() -> None:
         head.zero_grad(set_to_none=not keep_grad)
@@ -226,7 +225,7 @@ def make_step(head: nn.Module, x: Tensor, y: Tensor, keep_grad: bool = False) ->
 
 
 def random_batch(samples: int, embedding_dim: int, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Random embeddings and labels, the same for all."""
+    """Random embeddings and labels, the same for all heads."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(samples, embedding_dim, generator=draw)
     return x.requires_grad_(), torch.randint(num_classes, (samples,), generator=draw)
@@ -238,7 +237,7 @@ def time_heads(
     rounds: int,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Seconds of the limit and of every head."""
+    """Measure the seconds of the limit and of every head."""
     spent: dict[str, list[float]] = defaultdict(list)
     for group, turns in _groups(shape, implementations, rounds):
         for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
@@ -253,7 +252,7 @@ def time_heads(
 
 
 def limit_name(weights_per_class: int = 1) -> str:
-    """What the bare products of a head are called whose classes have so many weights.
+    """Return the name of the limit for heads with this many weights per class.
 
     >>> limit_name(), limit_name(3)
     ('limit', 'limit, 3 weights per class')
@@ -262,33 +261,33 @@ def limit_name(weights_per_class: int = 1) -> str:
 
 
 def time_over_limit(row: dict[str, Any], name: str) -> float:
-    """Time of a head over that of three bare products with all of its weights."""
+    """Time of a head divided by that of three plain products with all of its weights."""
     limit = name if name.startswith("limit") else limit_name(row.get("weights_per_class", {}).get(name, 1))
     return float(row["seconds"][name] / row["seconds"][limit])
 
 
 def round_ratios(row: dict[str, Any], name: str) -> list[float]:
-    """Time over the limit in each round, sorted; empty for records that keep no rounds."""
+    """Time divided by the limit in each round, sorted; empty for records without rounds."""
     limit = name if name.startswith("limit") else limit_name(row.get("weights_per_class", {}).get(name, 1))
     rounds = row.get("rounds", {})
     return sorted(spent / bare for spent, bare in zip(rounds.get(name, []), rounds.get(limit, []), strict=False))
 
 
 def count_progress_calls(shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int) -> int:
-    """How many times `on_progress` is called."""
+    """Number of calls of `on_progress`."""
     groups = _groups(shape, implementations, rounds)
     return sum(turns * (len(group) + len(_limit_sizes(group))) for group, turns in groups)
 
 
 def _limit_sizes(implementations: list[HeadImplementation]) -> list[int]:
-    """The weights per class whose products are timed beside these heads."""
+    """Return the numbers of weights per class of these heads."""
     return sorted({1, *(one.weights_per_class for one in implementations)})
 
 
 def _groups(
     shape: tuple[int, int, int], implementations: list[HeadImplementation], rounds: int
 ) -> list[tuple[list[HeadImplementation], int]]:
-    """Heads that are timed together, by turns, and for how many rounds."""
+    """Groups of heads that are timed together, alternating, with their number of rounds."""
     return (
         [([one], min(rounds, 2)) for one in implementations]
         if shape[2] >= MIN_CLASSES_TIMED_SEPARATELY
@@ -308,44 +307,44 @@ def _time_interleaved(
         limit_name(count): make_matmul_limit(samples, dim, count * classes) for count in _limit_sizes(implementations)
     }
     for one in implementations:
-        torch.manual_seed(1)  # not the embeddings' own draw, or weights would lie along them
+        torch.manual_seed(1)  # another seed than the embeddings', or weights would be parallel to them
         steps[one.name] = make_step(one.make(dim, classes), x, y, one.keep_grad)
     spent: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step(), step()
-    inner = max(1, min(200, 3_000_000 // (samples * classes)))  # small steps are timed together
+    inner = max(1, min(200, 3_000_000 // (samples * classes)))  # small steps are timed in groups
     for _ in range(rounds):
         for name, step in steps.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(inner):
                 step()
-            spent[name].append((time.perf_counter() - begun) / inner)
+            spent[name].append((time.perf_counter() - start) / inner)
             on_progress(1.0)
     return spent
 
 
 def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
-    """MiB that a step of a head, given by its name, takes beyond the gradient; measured in a process of its own."""
+    """Measure the MiB of a step of a head, by name, beyond the gradient, in a separate process."""
     command = [sys.executable, "-m", __name__, "memory", name, json.dumps(shape), str(threads)]
-    done = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(f"{name} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
-    return float(done.stdout.split()[-1])
+    process = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise InputError(f"{name} could not be measured: {process.stderr.strip().splitlines()[-1:]}")
+    return float(process.stdout.split()[-1])
 
 
 def _child_environment() -> dict[str, str]:
-    """The environment of a child process that imports this package, which is not installed, from the checkout."""
+    """Return the environment of a child process that imports this package from the checkout."""
     checkout = str(Path(__file__).resolve().parents[1])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH"))))}
 
 
 def resident_kib() -> int:
-    """KiB of memory that the process has now."""
+    """Return the resident memory of the process in KiB."""
     return _read_status_kib("VmRSS")
 
 
 def peak_resident_kib() -> int:
-    """Most KiB of memory that the process has had since `reset_peak_resident`."""
+    """Return the peak resident memory in KiB since `reset_peak_resident`."""
     return _read_status_kib("VmHWM")
 
 
@@ -362,12 +361,14 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
     from widemargin.head.backends import class_blocks, select
 
     torch.set_num_threads(threads)
-    known = {c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())}
+    implementations = {
+        c.name: c for c in (linear_head(), *(eager_head(loss) for loss in EAGER_LOSSES), *metric_learning_heads())
+    }
     loss, _, backend = name.rpartition(", ")
-    implementation = known[name] if name in known else widemargin_head(loss, backend)
+    implementation = implementations[name] if name in implementations else widemargin_head(loss, backend)
     samples, dim, classes = shape
     if compiled.should_compile("auto", samples * classes, torch.device("cpu")):
-        # The small head shall warm up the kernels of the large one.
+        # The small head warms up the kernels of the large one.
         compiled.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
     few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
     x, y = random_batch(samples, dim, few)
@@ -386,13 +387,13 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
 
 
 def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, world_size: int = 2) -> dict[str, Any]:
-    """Seconds of a step in one process, over ranks, and there with a tenth of the classes drawn; MiB of a rank.
+    """Seconds of a step in one process, over ranks, and there with a tenth of the classes drawn; MiB per rank.
 
-    Seconds are the smallest of the rounds, MiB what a step needs beyond the gradient of a rank's own classes.
+    Seconds are the minimum over the rounds, MiB the memory of a step beyond the gradient of a rank's own classes.
     """
     single = _run_processes(shape, loss, rounds, 1)[0]
     together = _run_processes(shape, loss, rounds, world_size)
-    slowest = {name: max(found[name] for found in together) for name in ("full", "sampled", "mebibytes")}
+    slowest = {name: max(rank[name] for rank in together) for name in ("full", "sampled", "mebibytes")}
     return {
         "shape": list(shape),
         "loss": loss,
@@ -418,16 +419,16 @@ def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_si
             for rank in range(world_size)
         ]
         for process in started:
-            _, said = process.communicate(timeout=_RANK_TIMEOUT_SECONDS)
+            _, stderr = process.communicate(timeout=_RANK_TIMEOUT_SECONDS)
             if process.returncode:
                 for other in started:
                     other.kill()
-                raise InputError(f"a rank failed: {said.strip().splitlines()[-1:]}")
+                raise InputError(f"a rank failed: {stderr.strip().splitlines()[-1:]}")
         return [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(world_size)]
 
 
 def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[str, float]:
-    """What one process measures; all do the same at the same time."""
+    """Measure in one process; all ranks run this at the same time."""
     import torch.distributed as dist
 
     from widemargin.head.head import Head
@@ -451,9 +452,9 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
         spent = []
         for _ in range(rounds):
             dist.barrier()
-            begun = time.perf_counter()
+            start = time.perf_counter()
             step()
-            spent.append(time.perf_counter() - begun)
+            spent.append(time.perf_counter() - start)
         result[name] = min(spent)
         if name == "full":
             head.zero_grad()
@@ -470,7 +471,7 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
 
 
 def _run_child(argv: list[str]) -> None:
-    """What a child process of this module does: `memory NAME SHAPE THREADS` or `rank SHAPE LOSS ROUNDS FOLDER`."""
+    """Run a child process of this module: `memory NAME SHAPE THREADS` or `rank SHAPE LOSS ROUNDS FOLDER`."""
     if argv[0] == "memory":
         print(_measure_step_memory(argv[1], tuple(json.loads(argv[2])), int(argv[3])))
     else:

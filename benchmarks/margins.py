@@ -1,4 +1,4 @@
-"""Margins as the benchmarks build them: any loss of the registry, with what it needs to be itself."""
+"""Margins for the benchmarks: any loss of the registry, with class counts if it needs them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST_CLASS, IMBALANCE = 1000, 100
 
 
 def long_tail_counts(num_classes: int) -> list[int]:
-    """Samples of each class, falling by equal factors from 1,000 to 10.
+    """Samples of each class, decreasing exponentially from 1,000 to 10.
 
     >>> long_tail_counts(5)
     [1000, 316, 100, 32, 10]
@@ -20,12 +20,12 @@ def long_tail_counts(num_classes: int) -> list[int]:
 
 
 def benchmark_margin(spec: str, num_classes: int) -> Margin:
-    """The margin of a spec; one that wants class counts and has none gets those of a long tail."""
+    """Return the margin of a spec; one that needs class counts and has none gets those of a long tail."""
     return parse_margin(spec).with_class_counts(long_tail_counts(num_classes))
 
 
 def weights_per_class(spec: str) -> int:
-    """Rows of the class weights that belong to one class.
+    """Rows of the class weights per class.
 
     >>> weights_per_class("arcface"), weights_per_class("subcenter_arcface")
     (1, 3)
@@ -35,7 +35,7 @@ def weights_per_class(spec: str) -> int:
 
 
 def draws_numbers(margin: Margin) -> bool:
-    """Whether a margin draws numbers for its samples in training, so that no two calls agree.
+    """True if a margin draws random numbers for its samples in training, so that calls differ.
 
     >>> [draws_numbers(parse_margin(spec).for_num_classes(9)) for spec in ("arcface", "adaface", "elasticface")]
     [False, False, True]

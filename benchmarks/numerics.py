@@ -1,12 +1,11 @@
 """`python -m benchmarks numerics`: accuracy of fp32 gradients, ours and pytorch-metric-learning's.
 
-Error is ‖g − g64‖ / ‖g64‖ of the fp32 gradient against the same head in fp64 on the same inputs, the
-larger of the one to x and the one to W. Regimes: random initialisation, and embeddings pulled
-towards their class until the mean loss is 1e-2, 1e-4, 1e-6 (a dash where a loss cannot get there:
-its scale or a penalty bounds it from below). A loss that draws numbers is measured in evaluation, and one that wants
-class counts has those of a long tail. Degenerate points: x = w_y, x = −w_y, x = w_other and x = 0, in
-fp32, fp16 and bf16; what is shown is whether loss and gradient are finite. The figures are printed as a
-table and, on request, written as JSON.
+The error is ‖g − g64‖ / ‖g64‖ of the fp32 gradient against the same head in fp64 on the same inputs, the larger of
+those with respect to x and W. Regimes: random initialisation, and embeddings moved towards their class until the mean
+loss is 1e-2, 1e-4, 1e-6 (a dash if a loss cannot reach it: its scale or a penalty bounds it from below). A loss with
+random draws is measured in evaluation mode, and one that needs class counts has those of a long tail. Degenerate
+points: x = w_y, x = −w_y, x = w_other and x = 0, in fp32, fp16 and bf16; the table shows whether loss and gradient are
+finite. The results are printed as a table and, on request, written as JSON.
 """
 
 from __future__ import annotations
@@ -44,18 +43,18 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class LossImplementation:
-    """A loss to measure: a name, and how to make it on given class weights [C, D] in a dtype."""
+    """A loss to measure: its name, and a function that builds it on class weights [C, D] in a dtype."""
 
     name: str
     library: str
     make: Callable[[Tensor], tuple[LossFunction, nn.Parameter]]
     embedding_norm: float
-    """Length of the embeddings: 1 on the sphere, 64 where the loss keeps or reads it, to reach small losses."""
+    """Norm of the embeddings: 1, or 64 if the loss keeps or reads it, to reach small losses."""
 
 
 @dataclass(frozen=True)
 class GradientAccuracy:
-    """One line of the table."""
+    """One row of the table."""
 
     name: str
     library: str
@@ -90,7 +89,7 @@ def _with_more_subcenters(weight: Tensor, per_class: int) -> Tensor:
 
 
 def metric_learning_losses() -> Iterator[LossImplementation]:
-    """The margins that pytorch-metric-learning has, with the same numbers; nothing if not installed."""
+    """Margins of pytorch-metric-learning with the same options; none if it is not installed."""
     try:
         from pytorch_metric_learning import losses as peer
     except ImportError:
@@ -129,7 +128,7 @@ def _make_per_sample_reducer(reducer: Any) -> Any:
 
 
 def measure_gradient_accuracy(implementation: LossImplementation) -> GradientAccuracy:
-    """All figures of one loss."""
+    """Measure one loss."""
     x, y, weight = random_inputs(implementation.embedding_norm)
     return GradientAccuracy(
         name=implementation.name,
@@ -141,7 +140,7 @@ def measure_gradient_accuracy(implementation: LossImplementation) -> GradientAcc
 
 
 def random_inputs(embedding_norm: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings [N, D] in random directions, labels [N], class weights [C, D] of length about 1."""
+    """Embeddings [N, D] in random directions, labels [N], class weights [C, D] of norm about 1."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(NUM_SAMPLES, EMBEDDING_DIM, generator=draw)
     weight = torch.randn(NUM_CLASSES, EMBEDDING_DIM, generator=draw) / EMBEDDING_DIM**0.5
@@ -149,7 +148,7 @@ def random_inputs(embedding_norm: float) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def pull_towards_class(x: Tensor, y: Tensor, weight: Tensor, fraction: float) -> Tensor:
-    """Embeddings of the same length, turned towards their class by `fraction` (0: as they are, 1: there)."""
+    """Rotate embeddings towards their class by `fraction` (0: unchanged, 1: at the class weight); norms stay."""
     own, (start, length) = unit_and_norm(weight[y])[0], unit_and_norm(x)
     return unit_and_norm((1 - fraction) * start + fraction * own)[0] * length.unsqueeze(1)
 
@@ -157,7 +156,7 @@ def pull_towards_class(x: Tensor, y: Tensor, weight: Tensor, fraction: float) ->
 def gradients(
     implementation: LossImplementation, x: Tensor, y: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss [N] and the gradients of its sum to x and to the class weights."""
+    """Loss [N] and the gradients of its sum with respect to x and the class weights."""
     function, parameter = implementation.make(weight)
     x = x.clone().requires_grad_()
     loss = function(x, y)
@@ -175,7 +174,7 @@ def gradient_error(implementation: LossImplementation, x: Tensor, y: Tensor, wei
 def _error_at_loss(
     implementation: LossImplementation, x: Tensor, y: Tensor, weight: Tensor, target: float
 ) -> float | None:
-    """Error where the mean fp64 loss is `target`, found by bisection; None where it cannot be reached."""
+    """Error at a mean fp64 loss of `target`, found by bisection; None if it cannot be reached."""
 
     def mean_loss(fraction: float) -> float:
         function, _ = implementation.make(weight.double())
@@ -192,7 +191,7 @@ def _error_at_loss(
 
 
 def is_finite_at_degenerate_points(implementation: LossImplementation, weight: Tensor, dtype: torch.dtype) -> bool:
-    """Whether loss and gradients are finite at x = w_y, −w_y, w_other and 0."""
+    """True if loss and gradients are finite at x = w_y, −w_y, w_other and 0."""
     rows = unit_and_norm(weight[:16])[0]  # more classes than the largest default `topk`
     x = torch.stack([rows[0], -rows[1], rows[3], torch.zeros_like(rows[2])]).to(dtype)
     loss, to_x, to_weight = gradients(implementation, x, torch.tensor([0, 1, 2, 2]), rows)
@@ -202,9 +201,9 @@ def is_finite_at_degenerate_points(implementation: LossImplementation, weight: T
 def list_loss_implementations(
     requested_specs: list[str] | None = None, backend: str = "dense"
 ) -> list[LossImplementation]:
-    """Our margins (all, or those asked for) and the peers.
+    """Our margins (all, or the requested ones) and those of pytorch-metric-learning.
 
-    Where a margin's own scale is too small for the small losses, it comes once more with s = 64.
+    A margin whose default scale is too small for small losses is included again with s = 64.
     """
     specs = requested_specs or [spelling for name in list_losses("margins") for spelling in _spellings(name)]
     return [*(widemargin_loss(spec, backend) for spec in specs), *metric_learning_losses()]
@@ -221,7 +220,7 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
     """Measure all losses, print the table, write the JSON."""
     specs = None if requested_losses is None else [repr(loss) for loss in parse_list(requested_losses)]
     if json_path is not None:
-        check_writable(json_path)  # before the measuring, not after
+        check_writable(json_path)  # before measuring
     implementations = list_loss_implementations(specs, backend)
     screen = console()
     rows = [
@@ -252,7 +251,7 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
         "–: out of reach, the scale or a penalty bounds the loss from below; red: above 2e-6 at the start or 2e-5 later"
     )
     if all(row.library.startswith("widemargin") for row in rows):
-        screen.print("to compare with: pip install pytorch-metric-learning==2.9.0")
+        screen.print("to compare with pytorch-metric-learning: pip install pytorch-metric-learning==2.9.0")
     if json_path is not None:
         facts = {"widemargin": __version__, "torch": torch.__version__, "python": platform.python_version()}
         Path(json_path).write_text(
@@ -260,7 +259,7 @@ def print_numerics(requested_losses: str | None, backend: str, json_path: str | 
         )
 
 
-# What the gradients shall keep to: 2e-6 at the start, 2e-5 down to a loss of 1e-6.
+# Limits of the errors: 2e-6 at the start, 2e-5 down to a loss of 1e-6.
 MAX_GRADIENT_ERRORS = (2e-6, 2e-5, 2e-5, 2e-5)
 
 
@@ -272,9 +271,9 @@ def _format_error(value: float | None, limit: float) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--losses", help="which of our margins; all of them by default")
+    parser.add_argument("--losses", help="margins to measure (default: all)")
     parser.add_argument("--backend", choices=("dense", "stream"), default="dense", help="backend of our heads")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 

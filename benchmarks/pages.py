@@ -1,4 +1,4 @@
-"""How long the pages take to make, after the imports, and how large they are: each in a process of its own."""
+"""Time to generate the pages, after the imports, and their size, each in a separate process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-MAX_PAGE_SECONDS, MAX_PAGE_MEBIBYTES = 10.0, 6.0  # what is wanted of each page
+MAX_PAGE_SECONDS, MAX_PAGE_MEBIBYTES = 10.0, 6.0  # limits of each page
 RUN_EPOCHS = 100
 
 _TIMED_SCRIPT = """
@@ -25,7 +25,7 @@ print(json.dumps([code, time.perf_counter() - begun]))
 
 
 def measure_pages(run_dir: Path | None) -> list[dict[str, Any]]:
-    """A line per page: what it is, seconds and MiB."""
+    """Return a line per page: its name, seconds and MiB."""
     from widemargin.io.progress import progress_bar
 
     with tempfile.TemporaryDirectory(prefix="widemargin-pages-") as scratch, progress_bar("pages", 4.0) as on_progress:
@@ -40,7 +40,7 @@ def measure_pages(run_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def _train_small_run(folder: Path) -> Path:
-    """A run of a hundred epochs on small drawn images."""
+    """Train a run of a hundred epochs on small generated images."""
     from stress.trainings import generate_image_folder, train_argv
 
     _run_command(
@@ -55,8 +55,8 @@ def _run_command(argv: Sequence[str]) -> None:
 
 def _time_page(argv: list[str], out: Path) -> dict[str, float]:
     command = [sys.executable, "-c", _TIMED_SCRIPT, *argv, "--out", str(out)]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    code, seconds = json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    code, seconds = json.loads(output.splitlines()[-1])
     if code:
         raise RuntimeError(f"widemargin {' '.join(argv)} ended with {code}")
     return {"seconds": seconds, "mebibytes": out.stat().st_size / 2**20}
@@ -75,8 +75,8 @@ def print_pages(run_dir: str | None, json_path: str | None) -> None:
     for line in lines:
         of = f" of {run_dir or f'{RUN_EPOCHS} epochs'}" if line["page"] == "report" else ""
         print(
-            f"{line['page']}{of}: {line['seconds']:.1f} s after the imports (wanted: at most {MAX_PAGE_SECONDS:g}), "
-            f"{line['mebibytes']:.2f} MiB (at most {MAX_PAGE_MEBIBYTES:g})"
+            f"{line['page']}{of}: {line['seconds']:.1f} s after the imports (limit {MAX_PAGE_SECONDS:g}), "
+            f"{line['mebibytes']:.2f} MiB (limit {MAX_PAGE_MEBIBYTES:g})"
         )
     if json_path:
         Path(json_path).write_text(json.dumps(lines, indent=1) + "\n", encoding="utf-8")
@@ -85,7 +85,7 @@ def print_pages(run_dir: str | None, json_path: str | None) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--run", dest="run_dir", metavar="DIR", help="report this run (default: trains a small one)")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 

@@ -1,8 +1,8 @@
-"""How the default `MLPConfig` of `compare` was chosen among the last candidates: on inner folds.
+"""Selection of the default `MLPConfig` of `compare` among the last candidates, on inner folds.
 
-Every training part of the ten times ten folds is split once more: nine tenths train, one tenth is scored.
-Candidates are compared by that inner accuracy, averaged over the fifteen sets, for softmax and for ArcGrad:
-a config that served only one of them would make the comparison a foregone conclusion.
+Every training part of the ten times ten folds is split again: nine tenths train, one tenth is scored. Candidates are
+compared by that inner accuracy, averaged over the fifteen sets, for softmax and for ArcGrad: a config that suits only
+one of them would decide the comparison in advance.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ CANDIDATES: tuple[dict[str, Any], ...] = (
 
 
 def split_inner(split: Sequence[Partition], seed: int) -> list[Partition]:
-    """Each training part split again: nine tenths to train on, one to score; test parts stay unseen."""
-    found = []
+    """Split each training part again: nine tenths to train, one to score; test parts are not used."""
+    inner = []
     for k, part in enumerate(split):
         order = np.random.default_rng([seed, k, 3]).permutation(part.training)
         cut = max(1, len(order) // 10)
-        found.append(Partition(np.sort(order[cut:]), np.sort(order[:cut])))
-    return found
+        inner.append(Partition(np.sort(order[cut:]), np.sort(order[:cut])))
+    return inner
 
 
 def inner_accuracies(tables: Sequence[Table], jobs: int, on_progress: ProgressCallback) -> list[dict[str, Any]]:
-    """For every candidate its numbers, the inner accuracies by loss and set, and their mean; the best first."""
+    """For every candidate: its settings, the inner accuracies by loss and set, and their mean; the best first."""
     tried = [replace(MLPConfig(), **change) for change in CANDIDATES]
     work = [(n, table, config, loss) for n, config in enumerate(tried) for loss in CANDIDATE_LOSSES for table in tables]
-    found: list[dict[str, Any]] = [
+    candidates: list[dict[str, Any]] = [
         {"config": asdict(config), "inner_accuracy": {loss: {} for loss in CANDIDATE_LOSSES}} for config in tried
     ]
     for number, name, loss, accuracy in run_all(_evaluate_candidate, work, jobs, on_progress):
-        found[number]["inner_accuracy"][loss][name] = accuracy
-    for entry in found:
+        candidates[number]["inner_accuracy"][loss][name] = accuracy
+    for entry in candidates:
         entry["means"] = {
             loss: float(np.mean(list(entry["inner_accuracy"][loss].values()))) for loss in CANDIDATE_LOSSES
         }
         entry["mean"] = float(np.mean(list(entry["means"].values())))
-    return sorted(found, key=lambda entry: -entry["mean"])
+    return sorted(candidates, key=lambda entry: -entry["mean"])
 
 
 def _evaluate_candidate(
@@ -81,7 +81,7 @@ def _evaluate_candidate(
 
 
 def print_candidates(data_dir: str | None, jobs: int, json_path: str | None) -> None:
-    """The table of candidates; the default is the first candidate."""
+    """Measure and print the candidates; the default is the first candidate."""
     from rich.table import Table as Grid
 
     from widemargin.data.tabular.uci import TABLE1_SET_NAMES, load_uci_set
@@ -92,26 +92,26 @@ def print_candidates(data_dir: str | None, jobs: int, json_path: str | None) -> 
         check_writable(json_path)
     tables = [load_uci_set(name, data_dir) for name in TABLE1_SET_NAMES]
     with progress_bar("inner folds", len(CANDIDATES) * len(CANDIDATE_LOSSES) * len(tables)) as on_progress:
-        found = inner_accuracies(tables, jobs, on_progress)
+        candidates = inner_accuracies(tables, jobs, on_progress)
     grid = Grid(title="Inner accuracy in percent, mean over the fifteen sets", title_justify="left")
     for column in ("candidate", *CANDIDATE_LOSSES, "mean"):
         grid.add_column(column, justify="left" if column == "candidate" else "right")
     default = asdict(MLPConfig())
-    for entry in found:
+    for entry in candidates:
         changed = {k: v for k, v in entry["config"].items() if v != default[k]}
         name = ", ".join(f"{k}={v}" for k, v in changed.items()) or "the default"
         grid.add_row(name, *(f"{entry['means'][loss]:.2f}" for loss in CANDIDATE_LOSSES), f"{entry['mean']:.2f}")
     console().print(grid)
     if json_path:
         with open(json_path, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
+            json.dump(candidates, file, indent=1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     add_data_options(parser)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 

@@ -1,7 +1,7 @@
-"""Tables of many shapes for judging the default settings of `compare`: thirteen generated ones, and three real ones.
+"""Tables of many shapes to evaluate the default settings of `compare`: thirteen generated ones, and three real ones.
 
-A generated table is drawn anew for every seed, with test rows of its own from the same distribution, so that the
-noise of a small test part does not decide. Seeds 0 to 4 are for making rules, 100 to 104 for reporting, once.
+A generated table is drawn for every seed, with separate test rows from the same distribution, so that the noise of a
+small test part does not decide. Seeds 0 to 4 are for developing rules, 100 to 104 for reporting, once.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ REAL_FOLDS = 5
 
 @dataclass(frozen=True)
 class TableSplit:
-    """A table, and which of its rows are learnt from and tested on."""
+    """A table with its training and test rows."""
 
     table: Table
     training: NDArray[np.int64]
     test: NDArray[np.int64]
 
     def features(self) -> NDArray[np.float64]:
-        """All rows as a matrix, for estimators; columns must be numbers."""
+        """Return all rows as a matrix, for estimators; columns must be numeric."""
         return np.stack([column.values for column in self.table.columns], axis=1).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """Size and kind of a generated table; `rows` are those to learn from."""
+    """Size and kind of a generated table; `rows` are the training rows."""
 
     rows: int
     columns: int
@@ -43,23 +43,23 @@ class TableShape:
     draw: Callable[[TableShape, int, np.random.Generator], tuple[list[Column], NDArray[np.int64]]]
     informative: int = 10
     clusters: int = 1
-    """Gaussian clusters of a class."""
+    """Gaussian clusters per class."""
     separation: float = 1.0
     label_noise: float = 0.01
-    """Share of rows whose class is drawn at random."""
+    """Fraction of rows with a random class."""
     weights: tuple[float, ...] | None = None
-    """Shares of the classes; equal by default."""
+    """Fractions of the classes; equal by default."""
 
     @property
     def test_rows(self) -> int:
-        """Rows to test on: enough for a standard error below half a point."""
+        """Number of test rows: enough for a standard error below half a point."""
         return 20_000 if self.rows >= 50_000 else 10_000 if self.columns < 500 else 4_000
 
 
 def _gaussian_clusters(
     shape: TableShape, count: int, rng: np.random.Generator
 ) -> tuple[list[Column], NDArray[np.int64]]:
-    """Clusters on the corners of a hypercube, scikit-learn's `make_classification`; half of the rest is redundant."""
+    """Clusters on corners of a hypercube, scikit-learn's `make_classification`; half of the rest is redundant."""
     from sklearn.datasets import make_classification
 
     redundant = min(shape.informative // 2, shape.columns - shape.informative)
@@ -79,7 +79,7 @@ def _gaussian_clusters(
 
 
 def _axis_rules(shape: TableShape, count: int, rng: np.random.Generator) -> tuple[list[Column], NDArray[np.int64]]:
-    """Classes by thresholds on single columns, as a decision tree of depth 6 draws them: made for trees."""
+    """Classes by thresholds on single columns, from a decision tree of depth 6; suits trees."""
     x = rng.standard_normal((count, shape.columns))
     leaf = np.zeros(count, np.int64)
     depth = 6
@@ -93,7 +93,7 @@ def _axis_rules(shape: TableShape, count: int, rng: np.random.Generator) -> tupl
 
 
 def _categories(shape: TableShape, count: int, rng: np.random.Generator) -> tuple[list[Column], NDArray[np.int64]]:
-    """Half numbers, half categories of 3 to 12 levels with gaps; logits of main effects and pairs of columns."""
+    """Half numbers, half categories of 3 to 12 levels and 2 % missing; logits of main effects and pairs."""
     half = shape.columns // 2
     numbers = rng.standard_normal((count, shape.columns - half))
     logits = 1.2 * np.tanh(numbers) @ rng.standard_normal((numbers.shape[1], shape.classes))
@@ -113,7 +113,7 @@ def _categories(shape: TableShape, count: int, rng: np.random.Generator) -> tupl
 
 
 def _smooth_curves(shape: TableShape, count: int, rng: np.random.Generator) -> tuple[list[Column], NDArray[np.int64]]:
-    """Classes by the largest of smooth random functions of a few columns of different scales and skews."""
+    """Classes by the largest of smooth random functions of a few columns with different scales and skews."""
     x = rng.standard_normal((count, shape.columns))
     inner = np.tanh(x[:, : shape.informative] @ rng.standard_normal((shape.informative, 32)) / 1.5)
     y = (inner @ rng.standard_normal((32, shape.classes))).argmax(1)
@@ -122,8 +122,8 @@ def _smooth_curves(shape: TableShape, count: int, rng: np.random.Generator) -> t
 
 
 def _noisy(y: NDArray[np.int64], shape: TableShape, rng: np.random.Generator) -> NDArray[np.int64]:
-    drawn = rng.random(len(y)) < shape.label_noise
-    return np.where(drawn, rng.integers(shape.classes, size=len(y)), y).astype(np.int64)
+    is_noisy = rng.random(len(y)) < shape.label_noise
+    return np.where(is_noisy, rng.integers(shape.classes, size=len(y)), y).astype(np.int64)
 
 
 SHAPES: dict[str, TableShape] = {
@@ -146,14 +146,14 @@ SHAPES: dict[str, TableShape] = {
 
 
 def draw_splits(name: str, seed: int) -> list[TableSplit]:
-    """The splits of a table by its name: one of a generated table, five folds of a real one."""
+    """Return the splits of a table by name: one of a generated table, five folds of a real one."""
     if name in REAL_SETS:
         return _real_splits(name, seed)
     return [draw_shape(name, SHAPES[name], list(SHAPES).index(name), seed)]
 
 
 def draw_shape(name: str, shape: TableShape, place: int, seed: int) -> TableSplit:
-    """A table of this shape; every `place` and seed draws another one."""
+    """Draw a table of this shape; every `place` and seed gives another one."""
     rng = np.random.default_rng([20_261_118, place, seed])
     count = shape.rows + shape.test_rows
     columns, y = shape.draw(shape, count, rng)
@@ -176,6 +176,6 @@ def _real_splits(name: str, seed: int) -> list[TableSplit]:
 
 
 def take_rows(table: Table, rows: NDArray[np.int64]) -> Table:
-    """The table with these rows only; its classes stay as they are."""
+    """Return the table with these rows only; its classes are unchanged."""
     columns = tuple(Column(column.name, column.values[rows], column.levels) for column in table.columns)
     return Table(table.name, columns, table.y[rows], table.class_names, table.notes, table.source)

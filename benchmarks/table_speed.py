@@ -1,7 +1,7 @@
-"""One large table: our network beside scikit-learn's MLPClassifier of the same hidden sizes, early stopping in both.
+"""One large table: our network against scikit-learn's MLPClassifier with the same hidden sizes, early stopping in both.
 
-The table is that of `table_shapes` "large" (100,000 × 50, 10 classes), with 20,000 test rows. Both fit alone on the
-machine, one after the other, with as many threads.
+The table is "large" of `table_shapes` (100,000 × 50, 10 classes), with 20,000 test rows. Both are trained one after the
+other, with the same number of threads.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def measure(seed: int, losses: Sequence[str], threads: int) -> list[dict[str, An
 
 
 def _time_fit(name: str, model: Any, x: Any, y: Any, training: Any, test: Any) -> dict[str, Any]:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     model.fit(x[training], y[training])
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - start
     return {"method": name, "seconds": seconds, "accuracy": 100.0 * model.score(x[test], y[test])}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102], help="tables are drawn from these")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[100, 101, 102], help="seeds of the tables")
     parser.add_argument("--losses", nargs="+", default=["softmax", "arcgrad(s=30)"], help="ours")
-    parser.add_argument("--threads", type=int, default=2, help="of both (default 2)")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--threads", type=int, default=2, help="threads of both (default 2)")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
         for line in measured:
             print(
                 f"seed {seed}  {line['method']:40} {line['seconds']:7.1f} s  {line['accuracy']:6.2f} %  "
-                f"{peer['seconds'] / line['seconds']:5.1f} times as fast as the peer"
+                f"{peer['seconds'] / line['seconds']:5.1f} times as fast as MLPClassifier"
             )
         lines += measured
     if options.json:

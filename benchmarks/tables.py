@@ -1,7 +1,7 @@
-"""The default settings of `compare` on tables of many shapes (`table_shapes`), beside scikit-learn's classifiers.
+"""Default settings of `compare` on tables of many shapes (`table_shapes`), compared with scikit-learn's classifiers.
 
-For every table and seed the loss is chosen on inner folds of the training rows, trained on all of them and tested on
-rows that nothing has seen; baselines are fitted to the same training rows. Finished lines are not done again.
+For every table and seed the loss is selected on inner folds of the training rows, trained on all of them and tested on
+held-out rows; baselines are fitted to the same training rows. Finished lines are not repeated.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OURS = "chosen loss"
 NAMES = (*SHAPES, *REAL_SETS)
 BASELINE_SECONDS = 120.0
 MAX_POINTS_BEHIND = 1.0
-"""Percent points by which the chosen loss may be behind the best baseline."""
+"""Percentage points by which the selected loss may be behind the best baseline."""
 MAX_INNER_ROWS = 20_000
-"""Training rows among which the loss is chosen: of larger tables a stratified sample, and one inner part of five."""
+"""Training rows for selecting the loss: of larger tables a stratified sample, and one inner part of five."""
 
 
 def evaluate_baseline(splits: Sequence[TableSplit], method: str, seed: int, seconds: float) -> dict[str, Any]:
-    """Mean test accuracy of a baseline on the splits of a table, with so many seconds for each (see `baselines`)."""
+    """Mean test accuracy of a baseline on the splits of a table, with a time limit for each (see `baselines`)."""
     scores = [
         cross_validate_baseline(split.table, method, [Partition(split.training, split.test)], seed, seconds=seconds)
         for split in splits
@@ -47,7 +47,7 @@ def evaluate_baseline(splits: Sequence[TableSplit], method: str, seed: int, seco
 
 
 def evaluate_chosen_loss(splits: Sequence[TableSplit], seed: int) -> dict[str, Any]:
-    """Mean test accuracy of the loss that has the highest mean on inner folds, on the splits of a table."""
+    """Mean test accuracy of the loss with the highest mean on inner folds, on the splits of a table."""
     accuracies, chosen, seconds = [], [], 0.0
     for split in splits:
         inner_rows = stratified_sample(split.training, split.table.y, MAX_INNER_ROWS, [seed])
@@ -104,26 +104,26 @@ def run_missing(
     jobs: int,
     baseline_seconds: float = BASELINE_SECONDS,
 ) -> list[dict[str, Any]]:
-    """Evaluate every method on every table and seed that the file does not have yet; returns all lines asked for."""
+    """Evaluate every missing method, table and seed; return all requested lines."""
     from widemargin.io.progress import progress_bar
 
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    known = {(line["set"], line["seed"], line["method"]) for line in lines}
-    wanted = [(name, seed, method) for name in names for method in methods for seed in seeds]
-    missing = [work for work in wanted if work not in known]
+    existing = {(line["set"], line["seed"], line["method"]) for line in lines}
+    tasks = [(name, seed, method) for name in names for method in methods for seed in seeds]
+    missing = [work for work in tasks if work not in existing]
     with (
-        progress_bar("tables", len(wanted), len(wanted) - len(missing)) as on_progress,
+        progress_bar("tables", len(tasks), len(tasks) - len(missing)) as on_progress,
         path.open("a", encoding="utf-8") as file,
     ):
         for line in run_all(_evaluate, [(*work, baseline_seconds) for work in missing], jobs, on_progress):
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()
-    return [line for line in lines if (line["set"], line["seed"], line["method"]) in set(wanted)]
+    return [line for line in lines if (line["set"], line["seed"], line["method"]) in set(tasks)]
 
 
 def summarise(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """For every table the mean accuracies, the best baseline, and how far the chosen loss is ahead of it."""
+    """Return the mean accuracies, the best baseline, and the lead of the selected loss for every table."""
     rows = []
     for name in names:
         by_method: dict[str, list[float]] = {}
@@ -139,7 +139,7 @@ def summarise(lines: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dic
 
 
 def print_summary(rows: Sequence[dict[str, Any]]) -> None:
-    """A line per table, and on how many the chosen loss is at most a point behind the best baseline."""
+    """Print a row per table, and on how many the selected loss is at most a point behind the best baseline."""
     from rich.table import Table as Grid
 
     from widemargin.viz.terminal import console
@@ -158,13 +158,13 @@ def print_summary(rows: Sequence[dict[str, Any]]) -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(REPORT_SEEDS), help="tables are drawn from these")
-    parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="only these")
-    parser.add_argument("--methods", nargs="+", choices=(OURS, *DEFAULT_BASELINES), metavar="NAME", help="only these")
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(REPORT_SEEDS), help="seeds of the tables")
+    parser.add_argument("--sets", nargs="+", default=list(NAMES), choices=NAMES, metavar="NAME", help="tables")
+    parser.add_argument("--methods", nargs="+", choices=(OURS, *DEFAULT_BASELINES), metavar="NAME", help="methods")
     parser.add_argument(
         "--baseline-seconds", type=float, default=BASELINE_SECONDS, help=f"per fit (default {BASELINE_SECONDS:g})"
     )
-    parser.add_argument("--out", default="tables.jsonl", help="file with a line for every result; what it has is kept")
+    parser.add_argument("--out", default="tables.jsonl", help="file with a line per result; existing lines are kept")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.set_defaults(run=run)
 

@@ -1,13 +1,13 @@
-"""What the training loop costs: `widemargin train`'s own epoch against the barest loop over the same network.
+"""Overhead of the training loop: an epoch of `widemargin train` against a minimal loop over the same network.
 
-The bare loop has everything ready: augmented batches in memory, no Fabric, no histogram, no logged sums; forward,
-backward, step, and the next. Both train the same network under the same loss with the same optimizer, precision and
-memory layout, by turns in one process; what counts is the median of the ratios of neighbouring rounds. A round has
-few steps, so the first batch, for which the loop has to wait, weighs more than in a true epoch.
+The minimal loop has augmented batches in memory, no Fabric, no histogram, no logged sums; only forward, backward and
+step. Both train the same network with the same loss, optimizer, precision and memory layout, alternating in one
+process; the result is the median of the ratios of neighbouring rounds. A round has few steps, so the first batch, for
+which the loop has to wait, counts more than in a real epoch.
 
-And what ArcGrad's head takes more than softmax's, in percent of a training step of the paper's ResNet-18: forward and
-backward of both heads by turns, on embeddings of the network's size; the median of many, and the step of the network
-for the same number of images, in the same process. The paper reports 3.4 % for its own.
+Also the time of ArcGrad's head beyond softmax's, in percent of a training step of the paper's ResNet-18: forward and
+backward of both heads, alternating, on embeddings of the network's size; the median of many, and the step of the
+network for the same number of images, in the same process. The paper reports 3.4 %.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from widemargin.training.model import build_margin_model
 from widemargin.training.optim import build_optimizer
 from widemargin.training.trainer import Trainer
 
-# Model → images of a batch and steps of a round, so that a round lasts some ten seconds on two cores.
+# Model → batch size and steps per round, so that a round takes about ten seconds on two cores.
 ROUND_SIZES = {"fast(widths=(32,96,96),bias=False)": (500, 20), "fast(bias=False)": (500, 8), "resnet18": (64, 8)}
 DEFAULT_ROUND_SIZE = (64, 8)
 MIN_LOOP_RATIO = 0.95
@@ -45,7 +45,7 @@ CIFAR_NUM_CLASSES, CIFAR_IMAGE_SIZE, CIFAR_NUM_IMAGES = 10, 32, 50_000  # CIFAR-
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where the images are, and how many there are to learn from."""
+    """Place and number of the training images."""
 
     data: str
     num_images: int
@@ -54,7 +54,7 @@ class ImageSource:
 
 @contextmanager
 def generate_noise_images(num_images: int) -> Iterator[ImageSource]:
-    """Noise in CIFAR-10's shape, in a folder that is gone afterwards; it is read into memory as any small folder is."""
+    """Noise images of CIFAR-10's shape in a temporary folder; loaded into memory like any small folder."""
     from PIL import Image
 
     draw, each = np.random.default_rng(0), -(-num_images // CIFAR_NUM_CLASSES)
@@ -71,7 +71,7 @@ def generate_noise_images(num_images: int) -> Iterator[ImageSource]:
 
 
 class BareLoop:
-    """The shortest loop there is over batches that are ready."""
+    """The minimal loop over prepared batches."""
 
     def __init__(
         self, config: TrainConfig, input_spec: dict[str, Any], batches: Sequence[Batch], device: torch.device
@@ -83,7 +83,7 @@ class BareLoop:
         self.optimizer = build_optimizer(config, self.model)
 
     def __call__(self) -> None:
-        """A step for every batch."""
+        """Run a step for every batch."""
         self.model.train()
         for images, y, mix in self.batches:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_mixed_precision):
@@ -94,18 +94,18 @@ class BareLoop:
 
 
 def time_call(work: Callable[[], Any], device: torch.device) -> float:
-    """Seconds that a call takes, with what it has left to do on the device."""
-    begun = time.perf_counter()
+    """Seconds of a call, including its work on the device."""
+    start = time.perf_counter()
     work()
     if device.type != "cpu":
         torch.accelerator.synchronize()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def make_round_config(
     model: str, loss: str, precision: str, source: ImageSource, rounds: int, size: tuple[int, int]
 ) -> TrainConfig:
-    """A config whose epoch has as many steps as asked for, `size` being images of a batch and steps."""
+    """Return a config whose epoch has the requested steps; `size` is batch size and steps."""
     batch, steps = size
     share = min(1.0, CIFAR_NUM_CLASSES * -(-batch * steps // CIFAR_NUM_CLASSES) / source.num_images)
     plain = TrainConfig(
@@ -154,7 +154,7 @@ PAPER_EXTRA_PERCENT, MAX_EXTRA_PERCENT = 3.4, 1.0  # percent
 def measure_head_overhead(
     batch: int, rounds: int, repeats: int, on_progress: Callable[[float], Any]
 ) -> list[dict[str, Any]]:
-    """For each number of classes the seconds of both heads and of a step, and the difference in percent of it."""
+    """For each number of classes, the seconds of both heads and of a step, and the difference in percent of it."""
     draw, device = torch.Generator().manual_seed(0), torch.device("cpu")
     images = torch.randn(batch, 3, CIFAR_IMAGE_SIZE, CIFAR_IMAGE_SIZE, generator=draw).contiguous(
         memory_format=torch.channels_last
@@ -182,11 +182,11 @@ def measure_head_overhead(
             both = [[time_call(work, device) for work in works] for _ in range(repeats + 1)][1:]
             spent[num_classes].append((median(pair[0] for pair in both), median(pair[1] for pair in both)))
         on_progress(1.0)
-    found = []
+    rows = []
     for num_classes, pairs in spent.items():
         shares = [100.0 * (more - less) / whole for (less, more), whole in zip(pairs, steps, strict=True)]
         plain, ours = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
-        found.append(
+        rows.append(
             {
                 "num_classes": num_classes,
                 "batch": batch,
@@ -197,11 +197,11 @@ def measure_head_overhead(
                 "extras_percent": shares,
             }
         )
-    return found
+    return rows
 
 
 def _make_head_step(loss: str, num_classes: int, batch: int) -> Callable[[], None]:
-    """Forward and backward of a head, with the gradients to embeddings and class weights."""
+    """Forward and backward of a head, with the gradients of embeddings and class weights."""
     draw = torch.Generator().manual_seed(1)
     objective = Objective(loss, OVERHEAD_EMBEDDING_DIM, num_classes)
     x = torch.randn(batch, OVERHEAD_EMBEDDING_DIM, generator=draw).requires_grad_()
@@ -227,7 +227,7 @@ def print_train(
     synthetic_data: bool,
     json_path: str | None,
 ) -> None:
-    """Measure both, print both tables."""
+    """Measure both and print both tables."""
     from widemargin.io.progress import progress_bar
     from widemargin.io.resources import keep_freed_memory
     from widemargin.viz.terminal import check_writable, console
@@ -235,10 +235,10 @@ def print_train(
     numbers = {"--rounds": rounds, "--batch-size": batch, "--steps": steps, "--repeats": repeats}
     for name, value in numbers.items():
         if value is not None and value < 1:
-            raise InputError(f"{name} must be a whole number of at least 1, got {value}")
+            raise InputError(f"{name} must be an integer of at least 1, got {value}")
     if json_path:
         check_writable(json_path)
-    keep_freed_memory()  # as `widemargin train` does; for the bare loop too
+    keep_freed_memory()  # as `widemargin train` does; also for the minimal loop
     sizes = {model: ROUND_SIZES.get(model, DEFAULT_ROUND_SIZE) for model in models or ROUND_SIZES}
     sizes = {model: (batch or size[0], steps or size[1]) for model, size in sizes.items()}
     most = max(size[0] * size[1] for size in sizes.values())
@@ -257,7 +257,7 @@ def print_train(
     screen.print(_loop_table(loops, rounds, torch.get_num_threads()))
     screen.print(_head_table(heads))
     screen.print(
-        f"red: below {MIN_LOOP_RATIO:g} of the bare loop, above {MAX_EXTRA_PERCENT:g} % of a step"
+        f"red: below {MIN_LOOP_RATIO:g} of the minimal loop, above {MAX_EXTRA_PERCENT:g} % of a step"
         f" (the paper reports {PAPER_EXTRA_PERCENT:g} %)"
     )
     if json_path:
@@ -269,9 +269,9 @@ def print_train(
 def _loop_table(rows: Sequence[dict[str, Any]], rounds: int, threads: int) -> Any:
     from rich.table import Table
 
-    title = f"widemargin train's loop against a bare one: images/s, median of {rounds} rounds, {threads} threads"
+    title = f"widemargin train's loop against a minimal one: images/s, median of {rounds} rounds, {threads} threads"
     table = Table(title=title, title_justify="left", title_style="bold")
-    for column in ("model", "precision", "batch × steps", "loop", "bare", "ratio", "from – to"):
+    for column in ("model", "precision", "batch × steps", "loop", "minimal", "ratio", "from – to"):
         table.add_column(column, justify="left" if column in ("model", "precision") else "right")
     for row in rows:
         speed, ratio = row["images_per_second"], f"{row['ratio']:.3f}"
@@ -291,7 +291,7 @@ def _head_table(rows: Sequence[dict[str, Any]]) -> Any:
     from rich.table import Table
 
     sizes = f"N={rows[0]['batch']}, D={OVERHEAD_EMBEDDING_DIM}"
-    title = f"Head forward and backward, {sizes}, beside a ResNet-18 step of the same N"
+    title = f"Head forward and backward, {sizes}, next to a ResNet-18 step of the same N"
     table = Table(title=title, title_justify="left", title_style="bold")
     for column in ("classes", *(f"{loss}, µs" for loss in OVERHEAD_LOSSES), "step, ms", "extra, % of the step"):
         table.add_column(column, justify="right")
@@ -322,10 +322,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds of each loop (default 5)")
     parser.add_argument("--batch-size", type=int, metavar="N", help="images of a batch (default: by model; heads 128)")
     parser.add_argument("--steps", type=int, metavar="N", help="steps of a round (default: by model)")
-    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="of each head in a round (default 200)")
+    parser.add_argument("--repeats", type=int, default=200, metavar="N", help="calls per head and round (default 200)")
     parser.add_argument("--synthetic-data", action="store_true", help="noise of CIFAR-10's shape instead of CIFAR-10")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
-    parser.add_argument("--json", metavar="FILE", help="also write the figures to a file")
+    parser.add_argument("--json", metavar="FILE", help="also write the results to a file")
     parser.set_defaults(run=run)
 
 

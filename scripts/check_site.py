@@ -1,8 +1,8 @@
-"""Check a built site: every link and anchor inside it leads somewhere, and no page takes anything from another host.
+"""Check a built site: every internal link and anchor exists, and no page loads anything from another host.
 
     python scripts/check_site.py [site]
 
-zensical's own strict mode looks at links of Markdown; this looks at what was built, pictures and raw HTML too.
+zensical's strict mode checks links in Markdown; this checks the built pages, including pictures and raw HTML.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOT_FETCHED = {"canonical", "next", "prev", "alternate"}
 
 
 class Page(HTMLParser):
-    """What a page links to, what it fetches, and which anchors it has."""
+    """Links, fetched resources and anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -28,27 +28,27 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        self.anchors |= {value for name in ("id", "name") if (value := given.get(name))}
+        attributes = dict(attrs)
+        self.anchors |= {value for name in ("id", "name") if (value := attributes.get(name))}
         for name in ("src", "href", "data"):
-            value = given.get(name)
+            value = attributes.get(name)
             if value is None or value.startswith("data:"):
                 continue
-            if (tag, name) in FETCHED and not NOT_FETCHED & set((given.get("rel") or "").split()):
+            if (tag, name) in FETCHED and not NOT_FETCHED & set((attributes.get("rel") or "").split()):
                 self.fetched.add(value)
             elif name == "href":
                 self.links.add(value)
 
 
 def find_problems(site: Path) -> list[str]:
-    """One line for everything that is wrong."""
+    """Return one line per problem."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
-    found = []
+    problems = []
     for path, page in pages.items():
         if path.name == "404.html":  # its links are absolute, for a server's root
             continue
         where = path.relative_to(site)
-        found += [f"{where}: fetches {url}" for url in sorted(page.fetched) if re.match(r"(\w+:)?//", url)]
+        problems += [f"{where}: fetches {url}" for url in sorted(page.fetched) if re.match(r"(\w+:)?//", url)]
         for url in sorted(page.links | page.fetched):
             if re.match(r"(\w+:)?//|mailto:", url):
                 continue
@@ -56,17 +56,17 @@ def find_problems(site: Path) -> list[str]:
             target = (path.parent / place).resolve() if place else path
             target = target / "index.html" if target.is_dir() else target
             if not target.exists():
-                found.append(f"{where}: {url} does not exist")
+                problems.append(f"{where}: {url} does not exist")
             elif target in pages and anchor not in pages[target].anchors:
-                found.append(f"{where}: {url} has no such anchor")
+                problems.append(f"{where}: {url} has no such anchor")
     for style in sorted(site.rglob("*.css")):
         text = style.read_text(encoding="utf-8")
         outside = re.findall(r"(?:url\(|@import )[\"']?((?:https?:)?//[^\"')]+)", text)
-        found += [f"{style.relative_to(site)}: fetches {url}" for url in outside]
-    return found or ([] if pages else [f"{site}: there are no pages"])
+        problems += [f"{style.relative_to(site)}: fetches {url}" for url in outside]
+    return problems or ([] if pages else [f"{site}: there are no pages"])
 
 
 if __name__ == "__main__":
     wrong = find_problems(Path(sys.argv[1] if len(sys.argv) > 1 else "site").resolve())
-    print("\n".join(wrong) or "all links lead somewhere; nothing is fetched from other hosts")
+    print("\n".join(wrong) or "all links and anchors exist; nothing is loaded from other hosts")
     sys.exit(bool(wrong))

@@ -1,8 +1,8 @@
-"""Figures of a source tree: files, lines, import cycles, functions named by a bare participle.
+"""Statistics of a source tree: files, lines, import cycles, functions named by a bare participle.
 
     python scripts/code_statistics.py [FOLDER ...]      default: src/widemargin, benchmarks, stress
 
-Import cycles count imports inside functions too, and leave out those for type checkers.
+Import cycles include imports inside functions, but not those for type checkers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Irregular participles that have been names of functions; regular ones end in -ed or -en.
+# Irregular participles that were used as function names; regular ones end in -ed or -en.
 IRREGULAR = frozenset(
     (
         "found",
@@ -61,7 +61,7 @@ OTHER_WORDS = frozenset(
 
 
 def is_participle(name: str) -> bool:
-    """Whether a function's name is one participle and nothing else.
+    """True if a function's name is a single participle.
 
     >>> is_participle("_checked"), is_participle("found"), is_participle("check_labels"), is_participle("embed")
     (True, True, False, False)
@@ -77,7 +77,7 @@ def module_name(path: Path, package: Path) -> str:
 
 
 def imported_names(tree: ast.Module, name: str, is_package: bool) -> Iterator[str]:
-    """Dotted names of what a module imports from its own package, relative imports only."""
+    """Return the dotted names that a module imports from its own package (relative imports only)."""
     for_type_checkers = {
         id(inner)
         for node in ast.walk(tree)
@@ -94,7 +94,7 @@ def imported_names(tree: ast.Module, name: str, is_package: bool) -> Iterator[st
 
 
 def import_cycles(package: Path) -> list[list[str]]:
-    """Groups of modules that import each other, directly or through others."""
+    """Return groups of modules that import each other, directly or indirectly."""
     import numpy as np
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -117,7 +117,7 @@ def import_cycles(package: Path) -> list[list[str]]:
 
 
 def print_statistics(package: Path) -> None:
-    """The figures of one tree."""
+    """Print the statistics of one tree."""
     paths = sorted(package.rglob("*.py"))
     lengths = [len(path.read_text("utf-8").splitlines()) for path in paths]
     losses = [path for path in paths if path.parent.name in ("margins", "pairs", "terms", "classical")]

@@ -1,7 +1,7 @@
-"""Convert records with earlier field names to the names that are written today: `python scripts/convert_records.py`.
+"""Convert records with earlier field names to the current names: `python scripts/convert_records.py`.
 
-Only keys are renamed: values, seeds, versions, commits and the layout of the text stay as they are. There is one
-function per record; what has the new names already is left untouched, so the script can be run again at any time.
+Only keys are renamed: values, seeds, versions, commits and the layout of the text are unchanged. There is one function
+per record; records with the new names are left unchanged, so the script can be run again at any time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRAIN_FLAGS["--ra"] = TRAIN_FLAGS.pop("--repeats")
 
 
 def rename_keys(value: dict[str, Any], new_names: Mapping[str, str]) -> dict[str, Any]:
-    """The same values under the new names, in the same order.
+    """Return the same values under the new names, in the same order.
 
     >>> rename_keys({"runs": 10, "seed": 0}, {"runs": "cv_repeats"})
     {'cv_repeats': 10, 'seed': 0}
@@ -46,7 +46,7 @@ def convert_mlp_config(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_table1(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of `results.jsonl`, whose settings name what the result depends on."""
+    """Convert a line of `results.jsonl`, including its settings."""
     settings = rename_keys(line["settings"], {"runs": "cv_repeats", "parts": "folds", "protocol": "mlp_config"})
     if "mlp_config" in settings:
         settings["mlp_config"] = convert_mlp_config(settings["mlp_config"])
@@ -87,7 +87,7 @@ def convert_retrieval(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def convert_train_command(command: str) -> str:
-    """The command of a run with the new names of its options.
+    """Return the command of a run with the new names of its options.
 
     >>> convert_train_command("widemargin train mnist fast softmax --dim 16 --share 0.1 --hold-out=0.05")
     'widemargin train mnist fast softmax --embedding-dim 16 --train-fraction 0.1 --val-fraction=0.05'
@@ -152,11 +152,11 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     "table7_cpu.jsonl": convert_run_record,
     "train_speed.json": convert_train_speed,
 }
-"""By file, relative to `records/`: the function that converts its value, or each line's value of a `.jsonl` file."""
+"""Conversion by file, relative to `records/`: of the whole value, or of each line of a `.jsonl` file."""
 
 
 def convert_text(text: str, convert: Callable[[Any], Any]) -> str:
-    """JSON text with a converted value, in the layout it had.
+    """Convert the value in a JSON text and keep its layout.
 
     >>> convert_text('{"smoothing": 0.0}', convert_mlp_config)
     '{"label_smoothing": 0.0}'
@@ -165,12 +165,12 @@ def convert_text(text: str, convert: Callable[[Any], Any]) -> str:
     bare = text.rstrip("\n")
     options = next((given for given in _DUMP_OPTIONS if json.dumps(value, **given) == bare), None)
     if options is None:
-        raise ValueError("this layout of JSON is not known, and would be lost")
+        raise ValueError("unknown layout of JSON, which would be lost")
     return json.dumps(convert(value), **options) + text[len(bare) :]
 
 
 def convert_record(path: Path, convert: Callable[[Any], Any]) -> bool:
-    """Convert a record; whether it changed."""
+    """Convert a record; return whether it changed."""
     before = path.read_text(encoding="utf-8")
     parts = before.split("\n") if path.suffix == ".jsonl" else [before]
     after = "\n".join(convert_text(part, convert) if part else part for part in parts)
@@ -180,7 +180,7 @@ def convert_record(path: Path, convert: Callable[[Any], Any]) -> bool:
 
 
 def main() -> None:
-    """Convert every record that is still in the old form."""
+    """Convert every record in the old form."""
     for name, convert in sorted(CONVERTERS.items()):
         changed = convert_record(RECORDS / name, convert)
         print(f"{name}: {'converted' if changed else 'has the new names already'}")

@@ -1,8 +1,8 @@
-"""Make the generated pages of the docs: one per loss, ours beside the paper's, how to add a loss, the API.
+"""Generate pages of the docs: one per loss, our results next to the paper's, how to add a loss, the API.
 
     python scripts/docs.py && zensical build --clean --strict && python scripts/check_site.py
 
-Everything comes from the package and from records/; nothing generated is kept in the repository (docs/.gitignore).
+All content comes from the package and from records/; generated pages are not part of the repository (docs/.gitignore).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pages import api, losses, records
 
 
 def main(out: Path) -> None:
-    """All pages, into a folder."""
+    """Write all pages to a folder."""
     losses.write_loss_pages(out)
     (out / "reproduce.md").write_text(records.render_records_page(ROOT / "records"), encoding="utf-8")
     (out / "add-a-loss.md").write_text(read_add_a_loss(), encoding="utf-8")
@@ -25,7 +25,7 @@ def main(out: Path) -> None:
 
 
 def read_add_a_loss() -> str:
-    """The part of CONTRIBUTING that says how."""
+    """Return the section of CONTRIBUTING on adding a loss."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     title, _, part = text.partition("## Add a loss")[2].partition("\n")
     return f"# Add a loss{title}\n{part.partition(chr(10) + '## ')[0]}\n"

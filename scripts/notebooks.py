@@ -1,4 +1,4 @@
-"""Run the notebooks of examples/notebooks, and write what their cells print and draw into them.
+"""Run the notebooks of examples/notebooks, and store the output of their cells in them.
 
     python scripts/notebooks.py                                        all of them
     python scripts/notebooks.py examples/notebooks/finetune_timm.ipynb
@@ -25,7 +25,7 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "examples" / "notebooks"
 
 
 def run_notebook(path: Path) -> list[list[dict[str, Any]]]:
-    """Run a notebook; the outputs of each code cell, in the notebook format. An error of a cell is raised."""
+    """Run a notebook; return the outputs of each code cell in the notebook format. An error of a cell is raised."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -42,13 +42,13 @@ def code_cells(path: Path) -> list[str]:
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """A notebook as the dict that its JSON holds."""
+    """Read a notebook as a dict."""
     notebook: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return notebook
 
 
 def _run_cell(source: str, namespace: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Run a cell; what it prints, then the value of its last expression, then its figures."""
+    """Run a cell; return its printed output, the value of its last expression, and its figures."""
     tree = ast.parse(source, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     value = None
@@ -68,7 +68,7 @@ def _run_cell(source: str, namespace: dict[str, Any], name: str) -> list[dict[st
 
 
 def _take_figures() -> list[str]:
-    """The figures that are open, as PNG in base64; they are closed."""
+    """Return the open figures as PNG in base64, and close them."""
     import matplotlib.pyplot as plt
 
     pictures = []
@@ -81,7 +81,7 @@ def _take_figures() -> list[str]:
 
 
 def write_outputs(path: Path, outputs: list[list[dict[str, Any]]]) -> None:
-    """Put the outputs into the notebook's code cells, numbered from 1."""
+    """Store the outputs in the notebook's code cells, numbered from 1."""
     notebook = read_notebook(path)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for count, (cell, found) in enumerate(zip(cells, outputs, strict=True), 1):
@@ -91,7 +91,7 @@ def write_outputs(path: Path, outputs: list[list[dict[str, Any]]]) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Run the notebooks that are named, or all, and write them."""
+    """Run the named notebooks, or all, and write them."""
     for path in [Path(word).resolve() for word in words] or sorted(NOTEBOOKS.glob("*.ipynb")):
         start = time.perf_counter()
         write_outputs(path, run_notebook(path))

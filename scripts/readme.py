@@ -26,7 +26,7 @@ EMBEDDING_DIM = 512
 
 
 def render_figures(records: Path) -> str:
-    """The table in Markdown: precision of the gradient, then time and memory by the number of classes."""
+    """Return the table in Markdown: precision of the gradient, then time and memory by the number of classes."""
     heads, precision = (json.loads((records / f"{name}.json").read_text()) for name in ("heads", "numerics"))
     lines = ["| | " + " | ".join(title for title, *_ in COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
     rows = {

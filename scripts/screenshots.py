@@ -1,8 +1,8 @@
-"""Take the pictures of README and docs: the real pages in a real browser, with runs trained for it.
+"""Take the pictures of README and docs from the real pages in a browser, with runs trained for this purpose.
 
     WIDEMARGIN_DATA=DIR python scripts/screenshots.py
 
-Needs playwright, a Chromium (`chromium` on the PATH, or WIDEMARGIN_CHROMIUM) and MNIST; a few minutes on one core.
+Needs playwright, Chromium (`chromium` on the PATH, or WIDEMARGIN_CHROMIUM) and MNIST; takes a few minutes on one core.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from playwright.sync_api import sync_playwright
 from widemargin.cli.main import main as widemargin
 
 PICTURES = Path(__file__).resolve().parents[1] / "docs" / "pictures"
-LIMIT = 1.5e6  # bytes of all pictures together
+LIMIT = 1.5e6  # total bytes of all pictures
 
 
 @dataclass(frozen=True)
 class Shot:
-    """A picture: which page, how large, and where to look."""
+    """A picture: its page, size and position."""
 
     name: str
     page: str
     size: tuple[int, int] = (1200, 800)
     fragment: str = ""
     at: str = ""
-    """What to scroll to."""
+    """Element to scroll to."""
 
 
 SHOTS = (
@@ -47,8 +47,8 @@ SHOTS = (
 
 
 def make_pages(place: Path) -> None:
-    """The pages that are not there yet: lab, tour, two runs on MNIST, Iris compared. Made in their folder, so that
-    the commands they print name no other."""
+    """Write missing pages: lab, tour, two runs on MNIST, a comparison on Iris; in their own folder, so that
+    the commands they print contain no other path."""
     here = Path.cwd()
     os.chdir(place)
     try:
@@ -75,36 +75,34 @@ def make_pages(place: Path) -> None:
         os.chdir(here)
 
 
-def _run_unless_made(made: str, *words: str) -> None:
-    if not Path(made).exists() and widemargin(list(words)) != 0:
-        raise SystemExit(f"widemargin {' '.join(words)} did not work")
+def _run_unless_made(page: str, *words: str) -> None:
+    if not Path(page).exists() and widemargin(list(words)) != 0:
+        raise SystemExit(f"widemargin {' '.join(words)} failed")
 
 
 def take_screenshot(browser: Any, shot: Shot, place: Path) -> bytes:
-    """One picture as a PNG; without a palette, which would shift the colours of the losses."""
+    """Take one picture as PNG; without a palette, which would shift the colours of the losses."""
     width, height = shot.size
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto(f"{(place / shot.page).as_uri()}{shot.fragment}")
     page.wait_for_function("!document.querySelector('[data-loading]')")
     if shot.at:
         page.locator(shot.at).evaluate("place => place.scrollIntoView()")
-    taken = Image.open(io.BytesIO(page.screenshot()))
+    image = Image.open(io.BytesIO(page.screenshot()))
     page.close()
     small = io.BytesIO()
-    taken.convert("RGB").save(small, "PNG", optimize=True)
+    image.convert("RGB").save(small, "PNG", optimize=True)
     return small.getvalue()
 
 
 def main() -> None:
-    """Make the pages, look at them, keep the pictures."""
+    """Write the pages and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument(
-        "--pages", metavar="DIR", type=Path, help="keep the pages here; those that are there are not made again"
-    )
+    parser.add_argument("--pages", metavar="DIR", type=Path, help="folder for the pages; existing pages are kept")
     options = parser.parse_args()
     program = os.environ.get("WIDEMARGIN_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
-        raise SystemExit("there is no Chromium on the PATH; set WIDEMARGIN_CHROMIUM")
+        raise SystemExit("Chromium is not on the PATH; set WIDEMARGIN_CHROMIUM")
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as started:
         place = (options.pages or Path(scratch)).resolve()
         place.mkdir(exist_ok=True)
@@ -114,7 +112,7 @@ def main() -> None:
         browser.close()
     total = sum(map(len, pictures.values()))
     if total > LIMIT:
-        raise SystemExit(f"{total / 1e6:.2f} MB of pictures are more than {LIMIT / 1e6:g} MB")
+        raise SystemExit(f"{total / 1e6:.2f} MB of pictures exceed the limit of {LIMIT / 1e6:g} MB")
     PICTURES.mkdir(exist_ok=True)
     for name, picture in pictures.items():
         (PICTURES / f"{name}.png").write_bytes(picture)

@@ -1,10 +1,10 @@
-"""Run the core tests with several versions of torch, each in a virtual environment of its own.
+"""Run the core tests with several versions of torch, each in a separate virtual environment.
 
     python scripts/test_torch_versions.py 2.6.0 2.13.0 [--folder /tmp/versions] [-- tests/numerics -x]
 
-The core is what the other layers stand on: losses, metrics, heads and numerics (tests/losses, tests/metrics,
-tests/head, tests/numerics, tests/laws). Other packages come in the versions of constraints.txt; `dependencies` in
-pyproject.toml claims the versions that passed. An environment is removed when its tests have run.
+The core are the lower layers: losses, metrics, heads and numerics (tests/losses, tests/metrics, tests/head,
+tests/numerics, tests/laws). Other packages have the versions of constraints.txt; `dependencies` in pyproject.toml lists
+the versions of torch that passed. An environment is removed after its tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = ("tests/losses", "tests/metrics", "tests/head", "tests/numerics", "tests/laws")
-# What the package needs besides torch, and what its core tests need besides the package.
+# Requirements of the package besides torch, and of its core tests.
 PACKAGES = ("numpy", "scipy", "scikit-learn", "matplotlib", "rich", "shtab", "xlrd", "pillow", "safetensors")
 PACKAGES += ("lightning-fabric", "pandas", "pytorch-metric-learning", "hypothesis", "pytest", "pytest-xdist")
 PACKAGES += ("filelock", "packaging", "setuptools", "timm", "torchvision")
@@ -27,8 +27,8 @@ PACKAGES += ("filelock", "packaging", "setuptools", "timm", "torchvision")
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the core tests with several versions of torch.")
-    parser.add_argument("versions", nargs="+", metavar="VERSION", help="of torch, as pip knows it")
-    parser.add_argument("--folder", type=Path, help="where the environments are made (default: a temporary folder)")
+    parser.add_argument("versions", nargs="+", metavar="VERSION", help="version of torch for pip")
+    parser.add_argument("--folder", type=Path, help="folder for the environments (default: a temporary folder)")
     own, rest = _split(sys.argv[1:] if argv is None else argv)
     options = parser.parse_args(own)
     failed = 0
@@ -41,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words before and after `--`."""
+    """Split the words at `--`."""
     where = words.index("--") if "--" in words else len(words)
     return words[:where], words[where + 1 :]
 
 
 def run_core_tests(version: str, folder: Path, words: list[str]) -> tuple[str, int]:
-    """The last line of pytest's report and its exit code."""
+    """Run the core tests; return the last line of pytest's report and its exit code."""
     python = folder / "venv" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
     pins = [
@@ -61,11 +61,11 @@ def run_core_tests(version: str, folder: Path, words: list[str]) -> tuple[str, i
     subprocess.run([*install, f"torch=={version}", *PACKAGES], check=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-m", "not exhaustive", *words]
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
-    print(done.stdout, file=sys.stderr)
+    process = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    print(process.stdout, file=sys.stderr)
     shutil.rmtree(folder / "venv")
-    lines = done.stdout.strip().splitlines()
-    return lines[-1].strip("= ") if lines else "no report", done.returncode
+    lines = process.stdout.strip().splitlines()
+    return lines[-1].strip("= ") if lines else "no report", process.returncode
 
 
 if __name__ == "__main__":

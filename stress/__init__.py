@@ -1,1 +1,1 @@
-"""Faults, bad input and attacks, tried on this machine: `python -m stress`."""
+"""Tests of faults, bad input and attacks on this machine: `python -m stress`."""

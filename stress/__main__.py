@@ -1,4 +1,4 @@
-"""`python -m stress`: faults, bad input and attacks, tried on this machine; exit code 1 if anything was lost."""
+"""`python -m stress`: tests faults, bad input and attacks on this machine; exit code 1 if a test fails."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ PROG = "python -m stress"
 
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
-    """The parser."""
+    """Build the parser."""
     parser = CommandParser(
         prog=PROG,
-        description="Tries faults, bad input and attacks on this machine and says what was lost; 1 if anything was.",
+        description="Tests faults, bad input and attacks on this machine; exit code 1 if a test fails.",
     )
-    parser.add_argument("--long", action="store_true", help="as often as docs/reliability.md says; about an hour")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these checks and no others")
-    parser.add_argument("--list", action="store_true", help="say which checks there are; run none")
-    parser.add_argument("--json", metavar="FILE", help="also write the record to a file, or bring it up to date")
+    parser.add_argument("--long", action="store_true", help="repeat as often as in docs/reliability.md; about an hour")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run only these checks")
+    parser.add_argument("--list", action="store_true", help="list the checks without running them")
+    parser.add_argument("--json", metavar="FILE", help="also write the record to a file, or update it")
     parser.set_defaults(run=run)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the checks, print the table; 1 where something did not survive."""
+    """Run the checks and print the table; return 1 if a test fails."""
     import json
     from pathlib import Path
 
@@ -40,21 +40,21 @@ def run(options: argparse.Namespace) -> int:
         return 0
     checks = select_checks(options.only, options.long)
     if options.json:
-        check_writable(options.json)  # before the work, not after
+        check_writable(options.json)  # before the work
     previous_lines = read_record_lines(Path(options.json), options.long) if options.json and options.only else []
 
     def on_progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    done = []
+    results = []
     for one in run_checks(checks, options.long, on_progress):
-        done.append(one)
-        on_progress(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} survived in {one.seconds:.1f} s")
-        if options.json:  # after every check: an hour of work shall not hang on the last one
-            found = record(done, options.long, previous_lines)
-            Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print_results(done)
-    return 0 if all(one.outcome.has_passed for one in done) else 1
+        results.append(one)
+        on_progress(f"{one.check.name}: {one.outcome.survived} of {one.outcome.tried} passed in {one.seconds:.1f} s")
+        if options.json:  # after every check, so that a failure of the last one loses nothing
+            new_record = record(results, options.long, previous_lines)
+            Path(options.json).write_text(json.dumps(new_record, indent=1) + "\n", encoding="utf-8")
+    print_results(results)
+    return 0 if all(one.outcome.has_passed for one in results) else 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,8 +1,8 @@
-"""A check: how often something was tried, how often it was survived, what was lost; and the list of all checks.
+"""Definition of a check: cases tried, cases survived, and what was lost; and the list of all checks.
 
-Every module in `checks/` is one check, named like its file. It has `TITLE` (one line that a user understands), `KIND`
-(one of `KINDS`), `LONG` (True: only with --long) and `run(context) -> Outcome`. A failure of what is checked is counted
-and reported in the outcome's note, never raised.
+Every module in `checks/` is one check with the name of its file. It has `TITLE` (one line for users), `KIND` (one of
+`KINDS`), `LONG` (True: only with --long) and `run(context) -> Outcome`. A failure of the tested feature is counted and
+reported in the outcome's note, never raised.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ KINDS = ("fault", "input", "attack")
 
 
 def _ignore_progress(_: str) -> None:
-    """Progress that nobody looks at."""
+    """Discard progress messages."""
 
 
 @dataclass(frozen=True)
 class CheckContext:
-    """How much a check may do, and where."""
+    """Size of a check, and its folder."""
 
     long: bool
     folder: Path
-    """An empty scratch folder of this check alone; whoever runs the check removes it."""
+    """An empty scratch folder for this check; the caller removes it."""
     seed: int = 0
     on_progress: Callable[[str], None] = field(default=_ignore_progress, compare=False)
     """Progress callback: `on_progress(message)`."""
@@ -36,12 +36,12 @@ class CheckContext:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check has found; nothing tried means that it could not run here, and the note says why."""
+    """Result of a check; with no cases it could not run here, and the note says why."""
 
     tried: int
     survived: int
     lost: str
-    """What was lost at most: "nothing", or what."""
+    """Largest loss: "nothing", or a description."""
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -50,13 +50,13 @@ class Outcome:
 
     @property
     def has_passed(self) -> bool:
-        """Whether everything that was tried was survived."""
+        """True if every case survived."""
         return self.survived == self.tried
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check as the table shows it."""
+    """One check as a row of the table."""
 
     name: str
     title: str
@@ -66,13 +66,13 @@ class Check:
 
 
 def list_check_names() -> list[str]:
-    """Names of all checks, from the file names alone."""
+    """Return the names of all checks, from the file names alone."""
     here = Path(__file__).parent / "checks"
     return sorted(found.name for found in pkgutil.iter_modules([str(here)]) if not found.name.startswith("_"))
 
 
 def load_check(name: str) -> Check:
-    """A check by its name; its module is imported here."""
+    """Import and return a check by name."""
     if name not in list_check_names():
         raise unknown_name_error("check", name, list_check_names())
     module = importlib.import_module(f"{__package__}.checks.{name}")
@@ -82,6 +82,6 @@ def load_check(name: str) -> Check:
 
 
 def load_checks(only: Iterable[str] | None = None) -> list[Check]:
-    """All checks, or those that are named, faults before input before attacks."""
-    wanted = list_check_names() if only is None else list(dict.fromkeys(only))
-    return sorted((load_check(name) for name in wanted), key=lambda check: (KINDS.index(check.kind), check.name))
+    """Return all checks, or the named ones: faults, then input, then attacks."""
+    names = list_check_names() if only is None else list(dict.fromkeys(only))
+    return sorted((load_check(name) for name in names), key=lambda check: (KINDS.index(check.kind), check.name))

@@ -1,4 +1,4 @@
-"""The command in processes of its own, to be killed: started fresh, or forked from one that has imported torch."""
+"""The command in separate processes, to be killed: started fresh, or forked from one that has imported torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 import widemargin
 from widemargin.cli.main import main
 
-DEFAULT_TIMEOUT_SECONDS = 120.0  # for what takes one or two
+DEFAULT_TIMEOUT_SECONDS = 120.0  # for commands that take one or two seconds
 _COMMAND_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "widemargin.training.train"]
 _COMMAND_PRELOADS += ["widemargin.data.images.folder", "widemargin.models.fast", "widemargin.cli.main"]
 
 
 class CommandProcess:
-    """`widemargin ARGV` in a process that needs no second to begin; what it prints goes to a file."""
+    """`widemargin ARGV` in a process that starts at once; its output goes to a file."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class CommandProcess:
         return int(self.process.pid)
 
     def is_running(self) -> bool:
-        """Whether the process still runs."""
+        """True if the process still runs."""
         return bool(self.process.is_alive())
 
     def send_signal(self, signal_number: int) -> None:
@@ -62,7 +62,7 @@ class CommandProcess:
         return None if late else int(self.process.exitcode)
 
     def read_output(self) -> str:
-        """What it has printed."""
+        """Return the output so far."""
         return self.output_path.read_text(encoding="utf-8", errors="replace") if self.output_path.exists() else ""
 
 
@@ -86,19 +86,19 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     entry_point: Callable[[list[str]], int] = main,
 ) -> tuple[int | None, str]:
-    """Run a command to its end: exit code and what it said."""
+    """Run a command to its end; return its exit code and output."""
     child = CommandProcess(argv, output_path, environment, entry_point)
     return child.wait(), child.read_output()
 
 
 def error_line(output: str) -> str:
-    """The one line that a command ends with, or what was there instead of it."""
-    found = [line for line in output.splitlines() if line.startswith("widemargin: ")]
-    return found[0] if len(found) == 1 and "Traceback" not in output else f"not one line: {output[-400:]}"
+    """Return the single error line of a command, or a description of its output."""
+    lines = [line for line in output.splitlines() if line.startswith("widemargin: ")]
+    return lines[0] if len(lines) == 1 and "Traceback" not in output else f"not one line: {output[-400:]}"
 
 
 def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> list[CommandProcess]:
-    """The same command as several processes of one training, each with its own file of what it says."""
+    """Start the same command as several ranks of one training, each with its own output file."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> l
 
 @contextmanager
 def start_subprocess(command: Sequence[str], output_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a session of its own that can import the package and the checkout; killed at the end if it runs."""
+    """Start a command in a new session that can import the package and the checkout; killed at the end."""
     import signal
 
     places = (Path(widemargin.__file__).resolve().parents[1], Path(__file__).resolve().parents[1])

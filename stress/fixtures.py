@@ -1,4 +1,4 @@
-"""What attacks are tried on: a small trained run and its hub folder, made by the real commands."""
+"""Targets of the attacks: a small trained run and its hub folder, created by the real commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIXTURE_TRAIN_ARGS += ("--augment", "fast", "--opt", "sgd", "--lr", "0.05", "--
 
 
 def fixtures_unavailable_outcome() -> Outcome | None:
-    """The outcome of a check where training on images is not installed; None where it is."""
+    """Return the outcome of a check if training on images is not installed; None if it is."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
             return Outcome(0, 0, "nothing", f'not tried: {name} is missing; pip install "widemargin[train]"')
@@ -33,7 +33,7 @@ def fixtures_unavailable_outcome() -> Outcome | None:
 
 
 def generate_class_images(root: Path, classes: Sequence[str] = COLOURS, images_per_class: int = 12) -> Path:
-    """Small images of these classes, one colour for each, with a test part."""
+    """Write small images of these classes, one colour for each, with a test part."""
     import torch
     from PIL import Image
 
@@ -50,12 +50,12 @@ def generate_class_images(root: Path, classes: Sequence[str] = COLOURS, images_p
 
 
 def fixture_train_argv(images: Path, out: Path, *extra_args: str) -> tuple[str, ...]:
-    """The words of a training that takes a second."""
+    """Return the arguments of a training that takes a second."""
     return ("train", str(images), *_FIXTURE_TRAIN_ARGS, "--out", str(out), *extra_args)
 
 
 def train_fixtures(sandbox: Sandbox, folder: Path) -> tuple[Path, Path, Path]:
-    """Images, the run trained on them, and its hub folder; making them counts as attempts of the sandbox."""
+    """Create images, a run trained on them, and its hub folder; creating them counts as attempts of the sandbox."""
     images, run, hub = generate_class_images(folder / "images"), folder / "run", folder / "hub"
     for what, words in (
         ("train", fixture_train_argv(images, run)),
@@ -68,7 +68,7 @@ def train_fixtures(sandbox: Sandbox, folder: Path) -> tuple[Path, Path, Path]:
 
 
 def copy_beside(source: Path, name: str) -> Path:
-    """A fresh copy next to the original, to be spoiled."""
+    """Copy a folder next to the original, to be corrupted."""
     place = source.with_name(name)
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(source, place)
@@ -76,7 +76,7 @@ def copy_beside(source: Path, name: str) -> Path:
 
 
 def update_checksums(checkpoint: Path) -> None:
-    """Make a checkpoint's sums right again, as whoever spoils it would."""
+    """Recompute a checkpoint's checksums, as an attacker would."""
     files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != "sha256.json")
     sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     (checkpoint / "sha256.json").write_text(json.dumps(sums), encoding="utf-8")

@@ -1,12 +1,11 @@
-"""Fuzzing: cases of the corpus and made ones against what reads them, within a time and a memory bound.
+"""Fuzzing: cases of the corpus and generated ones against their readers, with limits on time and memory.
 
-A case survives if it succeeds or raises `InputError` whose text is one printable line of bearable length that names the
-place. Anything else is a failure: another exception; a case that computes for longer than `MAX_CPU_SECONDS`, or lasts
-longer than `MAX_WALL_SECONDS` (a busy machine may hold a process up for a while, which is no fault of it); cases that
-make the process grow by more than their bound (peak resident memory; the address space is limited above it).
+A case survives if it succeeds or raises `InputError` whose text is one printable line of bounded length that names the
+place. Anything else is a failure: another exception; a case that computes for longer than `MAX_CPU_SECONDS`, or takes
+longer than `MAX_WALL_SECONDS` (a busy machine may delay a process for a while); cases that make the process grow by
+more than their limit (peak resident memory; the address space is limited above it).
 
-The corpus, the folder `corpus/`, holds small good inputs of every kind to make bad ones from, and every case that once
-failed.
+The corpus, the folder `corpus/`, holds small valid inputs of every kind to be mutated, and every case that once failed.
 """
 
 from __future__ import annotations
@@ -31,33 +30,33 @@ from .check import CheckContext, Outcome
 
 CORPUS_DIR = Path(__file__).parent / "corpus"
 MAX_CPU_SECONDS, MAX_WALL_SECONDS = 10.0, 600.0
-"""A case that takes longer hangs, for all a user knows: of the processor's time, and by the clock."""
+"""Limits of CPU time and wall time of a case; a slower case counts as hanging."""
 MAX_GROWTH_MEGABYTES = 256
-"""Growth of the process over all cases of a surface, unless the surface says otherwise."""
-# Address space above that bound: what runs into it fails instead of filling the machine.
+"""Growth of the process over all cases of a reader, unless it sets another limit."""
+# Address space above that limit: a case that reaches it fails instead of filling the machine.
 _ADDRESS_SPACE_MARGIN_BYTES = 4 << 30
 _MAX_MESSAGE_CHARS = 1000
 _MAX_REPORTED_FAILURES = 3
 
 
 def load_corpus_cases(name: str) -> list[Any]:
-    """The cases of `NAME.jsonl`, one JSON value per line."""
+    """Return the cases of `NAME.jsonl`, one JSON value per line."""
     text = (CORPUS_DIR / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def load_corpus_files(name: str) -> dict[str, bytes]:
-    """The files of the folder NAME by their names."""
+    """Return the files of the folder NAME by name."""
     return {path.name: path.read_bytes() for path in sorted((CORPUS_DIR / name).iterdir())}
 
 
 class TooLongError(BaseException):
-    """The alarm; not an Exception, so that no reader takes it for a damaged file."""
+    """The alarm; not an Exception, so that no reader treats it as a damaged file."""
 
 
 @dataclass
 class FuzzTally:
-    """Runs the cases of one surface and counts how they ended."""
+    """Runs the cases of one reader and counts their results."""
 
     name: str
     max_megabytes: int = MAX_GROWTH_MEGABYTES
@@ -69,7 +68,7 @@ class FuzzTally:
     growth_megabytes: float = 0.0
 
     def run_case(self, description: Any, attempt: Callable[[], Any], expected_text: str = "") -> None:
-        """Try one case; `description` is quoted if it fails, `expected_text` is what its message must contain."""
+        """Run one case; `description` is quoted if it fails, `expected_text` must be part of its message."""
         self.tried += 1
         begun = time.process_time()
         wrong = self._case_problem(attempt, expected_text)
@@ -80,7 +79,7 @@ class FuzzTally:
                 self.failures.append(f"{_shorten(description)} → {wrong}")
 
     def _case_problem(self, attempt: Callable[[], Any], expected_text: str) -> str:
-        """What is wrong with how a case ended, if anything is."""
+        """Return what is wrong with the result of a case, or ""."""
         try:
             with _limit_time(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 attempt()
@@ -89,12 +88,12 @@ class FuzzTally:
             return message_problem(str(error), expected_text)
         except TooLongError:
             return f"hangs for more than {MAX_CPU_SECONDS:g} s"
-        except BaseException as error:  # whatever it is, it is what a user would see
+        except BaseException as error:  # any error here would reach the user
             return f"{type(error).__name__}: {_shorten(error)}"
         return ""
 
     def outcome(self) -> Outcome:
-        """All cases together."""
+        """Return the result of all cases."""
         bound = f"at most {MAX_CPU_SECONDS:g} s and {self.max_megabytes} MB"
         note = f"{self.refused:,} refused in one line; slowest {self.slowest:.2f} s, "
         note += f"grew by {self.growth_megabytes:.0f} MB ({bound})"
@@ -108,7 +107,7 @@ class FuzzTally:
 
 
 def message_problem(message: str, expected_text: str = "") -> str:
-    """What is wrong with an error's message, if anything is."""
+    """Return what is wrong with an error message, or ""."""
     if not message.strip():
         return "an error without words"
     if escape_unprintable(message) != message:
@@ -131,7 +130,7 @@ def run_fuzz_cases(
     expected_text: str = "",
     max_megabytes: int = MAX_GROWTH_MEGABYTES,
 ) -> Outcome:
-    """The cases of a corpus, then `counts` (few, and many with --long) made ones, each given to `attempt`."""
+    """Run the cases of a corpus, then `counts` (few, and many with --long) generated ones with `attempt`."""
     tally = FuzzTally(name, max_megabytes)
     with limit_memory(tally), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -148,7 +147,7 @@ def run_fuzz_cases(
 
 @contextmanager
 def _limit_time() -> Iterator[None]:
-    """Raise `TooLongError` after `MAX_CPU_SECONDS`, where there are such signals and this thread gets them."""
+    """Raise `TooLongError` after `MAX_CPU_SECONDS`, if the system has such signals and this is the main thread."""
 
     def raise_too_long(number: int, frame: FrameType | None) -> None:
         raise TooLongError
@@ -174,15 +173,15 @@ def _limit_time() -> Iterator[None]:
 
 @contextmanager
 def limit_memory(tally: FuzzTally) -> Iterator[None]:
-    """Watch the peak of the resident memory, and limit the address space, where Linux can do both."""
+    """Measure the peak of the resident memory, and limit the address space, on Linux."""
     status = Path("/proc/self/status")
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = _kilobytes(status, "VmRSS")
-    taken = _kilobytes(status, "VmSize") * 1024
+    address_space = _kilobytes(status, "VmSize") * 1024
     with (
-        _limit_address_space(taken + (tally.max_megabytes << 20) + _ADDRESS_SPACE_MARGIN_BYTES)
-        if taken
+        _limit_address_space(address_space + (tally.max_megabytes << 20) + _ADDRESS_SPACE_MARGIN_BYTES)
+        if address_space
         else nullcontext()
     ):
         yield
@@ -207,10 +206,10 @@ def _limit_address_space(max_bytes: int) -> Iterator[None]:
 
 def _kilobytes(status: Path, name: str) -> int:
     try:
-        found = re.search(rf"^{name}:\s+(\d+) kB", status.read_text(), re.MULTILINE)
+        match = re.search(rf"^{name}:\s+(\d+) kB", status.read_text(), re.MULTILINE)
     except OSError:
         return 0
-    return int(found[1]) if found else 0
+    return int(match[1]) if match else 0
 
 
 def _shorten(what: Any) -> str:

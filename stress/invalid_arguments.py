@@ -1,4 +1,4 @@
-"""Public functions and classes with arguments that they must refuse: a table of numbers, words and settings."""
+"""Public functions and classes with invalid arguments: a table of numbers, words and settings."""
 
 from __future__ import annotations
 
@@ -264,12 +264,12 @@ ARGUMENT_CALLS: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
 
 
 def argument_problem(name: str, index: int) -> str:
-    """How the call departs from a refusal in one line; empty if it does not."""
+    """Return how the call differs from a refusal in one line; empty if it does not."""
     call, values = ARGUMENT_CALLS[name]
     try:
-        found = call(values[index])
+        result = call(values[index])
     except InputError as error:
         return message_problem(str(error))
-    except Exception as error:  # from deep inside
+    except Exception as error:  # an error from deep inside
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    return f"taken without a word: {found!r}"[:200]
+    return f"accepted silently: {result!r}"[:200]

@@ -1,8 +1,8 @@
-"""Every public function with batches it cannot take, and with odd ones it must: an explicit table of what happens.
+"""Every public function with invalid batches, and with unusual valid ones: a table of the expected results.
 
-An invalid batch is REFUSED (one line of ours) or WORKS; one of another memory layout gives EQUAL results, bit for bit;
-one of huge or tiny numbers gives FINITE ones. `BATCH_CALLS` are the calls, `BATCH_MUTATIONS` what is done to their
-batch with what must follow; `BatchCall.expected_overrides` are the exceptions.
+An invalid batch is REFUSED (one line) or WORKS; another memory layout gives EQUAL results, bit for bit; huge or tiny
+numbers give FINITE ones. `BATCH_CALLS` are the calls, `BATCH_MUTATIONS` the changes of their batch with the expected
+result; `BatchCall.expected_overrides` are the exceptions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EMBEDDING_DIM, NUM_CLASSES, NUM_SAMPLES = 4, 3, 12
 
 @dataclass(frozen=True)
 class BatchCall:
-    """`call(x, y)`; `expected_overrides` are the mutations that end otherwise here, and how."""
+    """`call(x, y)`; `expected_overrides` are mutations with another result here."""
 
     name: str
     call: Callable[[Any, Any], Any]
@@ -252,7 +252,7 @@ BATCH_MUTATIONS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Any, Any]], st
 
 
 def batch_call_problem(call: BatchCall, mutation: str) -> str:
-    """How the call departs from what the table expects; empty if it does not."""
+    """Return how the call differs from the expected result; empty if it does not."""
     from widemargin.io.errors import InputError
 
     from .fuzzing import message_problem
@@ -260,22 +260,22 @@ def batch_call_problem(call: BatchCall, mutation: str) -> str:
     change, usual = BATCH_MUTATIONS[mutation]
     expected = call.expected_overrides.get(mutation, usual)
     try:
-        found = call.call(*change(*make_valid_batch()))
+        result = call.call(*change(*make_valid_batch()))
     except InputError as error:
         return message_problem(str(error)) if expected == REFUSED else f"refused: {error}"
-    except Exception as error:  # from deep inside
+    except Exception as error:  # an error from deep inside
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     if expected == REFUSED:
-        return f"taken without a word: {found!r}"[:200]
-    if expected == EQUAL and not is_bit_identical(found, call.call(*make_valid_batch())):
+        return f"accepted silently: {result!r}"[:200]
+    if expected == EQUAL and not is_bit_identical(result, call.call(*make_valid_batch())):
         return "another result than that of the same numbers"
-    if expected == FINITE and not all(torch.isfinite(torch.as_tensor(each)).all() for each in flatten_numbers(found)):
-        return f"not finite: {found!r}"[:200]
+    if expected == FINITE and not all(torch.isfinite(torch.as_tensor(each)).all() for each in flatten_numbers(result)):
+        return f"not finite: {result!r}"[:200]
     return ""
 
 
 def flatten_numbers(result: Any) -> list[Any]:
-    """Every number of a result, whatever it is made of."""
+    """Return every number of a result of any structure."""
     if isinstance(result, dict):
         return [number for each in result.values() for number in flatten_numbers(each)]
     if isinstance(result, tuple | list):
@@ -286,6 +286,6 @@ def flatten_numbers(result: Any) -> list[Any]:
 
 
 def is_bit_identical(one: Any, other: Any) -> bool:
-    """Whether two results are equal bit for bit."""
+    """True if two results are equal bit for bit."""
     pairs = list(zip(flatten_numbers(one), flatten_numbers(other), strict=True))
     return all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs)

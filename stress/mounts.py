@@ -1,4 +1,4 @@
-"""Small file systems for checks to fill up or to make read-only: root may mount them, others may not."""
+"""Small file systems for checks to fill or to make read-only; only root may mount them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def _mount(*args: str) -> bool:
-    """Whether the system did it."""
+    """Mount; return True if it succeeded."""
     try:
         return subprocess.run(["mount", *args], capture_output=True, check=False, timeout=30).returncode == 0
     except (OSError, subprocess.SubprocessError):
@@ -18,7 +18,7 @@ def _mount(*args: str) -> bool:
 
 @contextmanager
 def small_disk(path: Path, size: int) -> Iterator[bool]:
-    """A file system of so many bytes at `path`; False where it may not be mounted."""
+    """Mount a file system of this size at `path`; False without permission."""
     path.mkdir(parents=True, exist_ok=True)
     mounted = _mount("-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path))
     try:
@@ -29,13 +29,13 @@ def small_disk(path: Path, size: int) -> Iterator[bool]:
 
 
 def enlarge_disk(path: Path, size: int) -> bool:
-    """More space on a small disk."""
+    """Enlarge a small disk."""
     return _mount("-o", f"remount,size={size}", str(path))
 
 
 @contextmanager
 def mount_read_only(path: Path) -> Iterator[bool]:
-    """The folder as it is, but read-only for whoever opens a file in it from now on; False where that may not be."""
+    """Make a folder read-only for files opened from now on; False without permission."""
     mounted = _mount("--bind", str(path), str(path))
     try:
         yield mounted and _mount("-o", "remount,ro,bind", str(path))

@@ -1,7 +1,7 @@
-"""Bad input made from good: a seeded generator that spoils bytes, text and JSON, with nothing but Python.
+"""Mutations of valid input: a seeded generator that corrupts bytes, text and JSON, in plain Python.
 
-What comes out depends on the seed and on what was asked for before it, and on nothing else: a case that failed is made
-again by the same seed, and is then kept in `corpus/`.
+The result depends only on the seed and the previous calls: a failed case can be generated again from the seed, and is
+then stored in `corpus/`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-MAX_CASE_LENGTH = 1 << 16  # bytes or characters of a case; what is larger is a case of its own
+MAX_CASE_LENGTH = 1 << 16  # bytes or characters of a case; larger inputs are separate cases
 
 _TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 _BYTES = (0x00, 0x01, 0x09, 0x0A, 0x0D, 0x1A, 0x22, 0x2C, 0x7F, 0x80, 0xC0, 0xED, 0xFE, 0xFF)
@@ -69,7 +69,7 @@ VALUES: tuple[Any, ...] = (
 
 
 class Mutator:
-    """Draws cases from one seed; `vocabulary` are tokens that mean something to what reads them."""
+    """Draws cases from one seed; `vocabulary` are tokens with a meaning for the reader."""
 
     def __init__(self, seed: int, vocabulary: Sequence[str] = ()) -> None:
         self.rng = random.Random(seed)
@@ -78,7 +78,7 @@ class Mutator:
     # ---------------------------------------------------------------- bytes
 
     def mutate_bytes(self, examples: Sequence[bytes]) -> bytes:
-        """One of the good ones after one to four changes, or two of them spliced."""
+        """Return one of the examples after one to four changes, or two of them spliced."""
         data = bytearray(self.rng.choice(examples))
         for _ in range(self.rng.choice((1, 1, 1, 2, 3, 4))):
             data = bytearray(self.rng.choice(self._byte_mutations)(self, data, examples))[:MAX_CASE_LENGTH]
@@ -121,7 +121,7 @@ class Mutator:
     )
 
     def _draw_span(self, length: int) -> tuple[int, int]:
-        """A part of something so long; mostly a short one."""
+        """Return a random span of a sequence of this length; mostly a short one."""
         start = self.rng.randrange(length + 1)
         longest = length - start if self.rng.random() < 0.1 else min(length - start, 40)
         return start, start + self.rng.randrange(longest + 1)
@@ -129,12 +129,12 @@ class Mutator:
     # ---------------------------------------------------------------- text
 
     def odd_word(self) -> str:
-        """A token from anywhere: meaningful, a number, or rubbish."""
+        """Return a random token: meaningful, a number, or garbage."""
         kinds = (self.vocabulary, NUMBERS, WORDS) if self.vocabulary else (NUMBERS, WORDS)
         return self.rng.choice(self.rng.choice(kinds))
 
     def mutate_text(self, examples: Sequence[str]) -> str:
-        """One of the good texts with some of its tokens swapped, dropped, doubled or replaced."""
+        """Return one of the examples with some tokens swapped, dropped, doubled or replaced."""
         tokens = _TOKEN.findall(self.rng.choice(examples))
         for _ in range(self.rng.choice((1, 1, 2, 2, 3, 6))):
             place = self.rng.randrange(len(tokens) + 1)
@@ -159,7 +159,7 @@ class Mutator:
     # ---------------------------------------------------------------- JSON
 
     def mutate_json(self, example: Any) -> Any:
-        """A copy of a JSON value with one to three of its inner values replaced, lost, renamed or added."""
+        """Return a copy of a JSON value with one to three inner values replaced, removed, renamed or added."""
         value = copy.deepcopy(example)
         for _ in range(self.rng.choice((1, 1, 2, 3))):
             value = self._mutate_json_once(value)
@@ -188,13 +188,13 @@ class Mutator:
 
 
 def _list_places(value: Any) -> list[tuple[Any, Any]]:
-    """Every holder and key inside a JSON value."""
-    found: list[tuple[Any, Any]] = []
+    """Return every container and key inside a JSON value."""
+    places: list[tuple[Any, Any]] = []
     todo = [value]
     while todo:
         holder = todo.pop()
         keys = list(holder) if isinstance(holder, dict) else range(len(holder)) if isinstance(holder, list) else ()
         for key in keys:
-            found.append((holder, key))
+            places.append((holder, key))
             todo.append(holder[key])
-    return found
+    return places

@@ -1,4 +1,4 @@
-"""Runs checks one after the other, each in a scratch folder of its own, and keeps what they found as a record."""
+"""Runs checks one after the other, each in its own scratch folder, and collects the results in a record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ProgressCallback = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """A check, what it found and how long it took."""
+    """A check, its outcome and its duration."""
 
     check: Check
     outcome: Outcome
@@ -31,30 +31,30 @@ class CheckResult:
 
 
 def select_checks(only: Iterable[str] | None, long: bool) -> list[Check]:
-    """The checks to run; one that takes long is left out without `long`, and refused where it was named."""
-    found = load_checks(only)
-    slow = [check.name for check in found if check.long and not long]
+    """Return the checks to run; long ones are skipped without `long`, and refused if named."""
+    checks = load_checks(only)
+    slow = [check.name for check in checks if check.long and not long]
     if only is not None and slow:
-        raise InputError(f"{slow[0]} takes long: add --long")
-    return [check for check in found if check.name not in slow]
+        raise InputError(f"{slow[0]} is a long check: add --long")
+    return [check for check in checks if check.name not in slow]
 
 
 def run_checks(
     checks: Iterable[Check], long: bool, on_progress: ProgressCallback, seed: int = 0
 ) -> Iterator[CheckResult]:
-    """Every check's outcome as it comes."""
+    """Yield the result of every check."""
     for check in checks:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix=f"widemargin-{check.name}-", ignore_cleanup_errors=True) as scratch:
             context = CheckContext(
                 long, Path(scratch).resolve(), seed, partial(_report_check_progress, on_progress, check.name)
             )
             try:
                 outcome = check.run(context)
-            except Exception as error:  # a broken check shall not keep the others from running
-                said = " ".join(f"{type(error).__name__}: {error}".split())
-                outcome = Outcome(1, 0, "not known", f"the check itself broke: {said}")
-        yield CheckResult(check, outcome, time.perf_counter() - begun)
+            except Exception as error:  # a broken check must not stop the others
+                message = " ".join(f"{type(error).__name__}: {error}".split())
+                outcome = Outcome(1, 0, "unknown", f"the check itself failed: {message}")
+        yield CheckResult(check, outcome, time.perf_counter() - start)
 
 
 def _report_check_progress(on_progress: ProgressCallback, name: str, text: str) -> None:
@@ -64,7 +64,7 @@ def _report_check_progress(on_progress: ProgressCallback, name: str, text: str) 
 def record(
     results: Iterable[CheckResult], long: bool, previous_lines: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """What `--json` writes; `previous_lines` of an older record stay where their check has not run again."""
+    """Return the record for `--json`; `previous_lines` of an older record stay unless their check was run again."""
     lines = [
         {
             "name": one.check.name,
@@ -89,19 +89,19 @@ def record(
 
 
 def read_record_lines(path: Path, long: bool) -> list[dict[str, Any]]:
-    """Lines of the record in a file, to go on from; none where there is no file, or one of another length."""
+    """Return the lines of an existing record to update; empty without a file, or with one of another length."""
     if not path.exists():
         return []
-    found = bounded.read_json(path)
+    record = bounded.read_json(path)
     try:
-        lines = [dict(line) for line in found["checks"]] if found["long"] == long else []
+        lines = [dict(line) for line in record["checks"]] if record["long"] == long else []
         return [line for line in lines if line["name"]]
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a record of stress; give another file, or delete this one") from None
 
 
 def print_results(results: Sequence[CheckResult]) -> None:
-    """One row per check; below it what there is to say of those that did not hold or could not run."""
+    """Print one row per check; then the notes of those that failed or could not run."""
     from rich.table import Table
     from rich.text import Text
 
@@ -124,7 +124,7 @@ def print_results(results: Sequence[CheckResult]) -> None:
 
 
 def print_list(checks: Sequence[Check]) -> None:
-    """Names and titles of checks."""
+    """Print names and titles of checks."""
     from rich.table import Table
     from rich.text import Text
 

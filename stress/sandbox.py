@@ -1,4 +1,4 @@
-"""Attacks in processes of their own: each must be refused in one line, with no payload run and little memory taken."""
+"""Attacks in separate processes: each must be refused in one line, without running a payload or taking much memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from widemargin.io.errors import InputError
 
 from .check import CheckContext, Outcome
 
-MAX_MEMORY_GROWTH_BYTES = 768 << 20  # bytes that a process under attack may take beyond what it began with
-# Address space beyond what it began with: an attack that succeeds is stopped there and does not fill the machine.
+MAX_MEMORY_GROWTH_BYTES = 768 << 20  # bytes that an attacked process may allocate beyond its start
+# Address space beyond the start: an attack that succeeds is stopped there and does not fill the machine.
 _ADDRESS_SPACE_HEADROOM_BYTES = 3 << 30
 _ATTEMPT_TIMEOUT_SECONDS = 120.0
-_MAX_REFUSAL_CHARS = 700  # characters of one clear line, whose paths may be long
+_MAX_REFUSAL_CHARS = 700  # characters of one clear line, which may quote long paths
 _SANDBOX_PRELOADS = ["torch", "lightning_fabric", "safetensors.torch", "PIL.Image", "torch.distributed.checkpoint"]
 _SANDBOX_PRELOADS += [
     "widemargin.cli.main",
@@ -39,7 +39,7 @@ _SANDBOX_PRELOADS += [
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """What came of an attempt: `refused`, `returned` or `broke`; its words, its prints, and how much memory it took."""
+    """Result of an attempt: `refused`, `returned` or `broke`; its message, output, and memory growth."""
 
     status: str
     message: str = ""
@@ -49,32 +49,32 @@ class AttemptResult:
 
 
 class Sandbox:
-    """Makes attempts one after the other and counts those that did no harm."""
+    """Runs attempts one after the other and counts those that did no harm."""
 
     def __init__(self, context: CheckContext, environment: Mapping[str, str] | None = None) -> None:
         folder = context.folder
         self.folder, self.on_progress, self.long = folder, context.on_progress, context.long
         self.payload_marker = folder / "payload-has-run"
-        # Data at hand would be taken instead of what is offered.
+        # Existing data would be used instead of the attack.
         alone = {"WIDEMARGIN_CACHE": str(folder / "cache"), "WIDEMARGIN_DATA": "", "no_proxy": "*"}
         self.environment = {**alone, **(environment or {})}
         self.tried, self.survived, self.problems, self.peak_growth = 0, 0, list[str](), 0
 
     def expect_refusal(self, description: str, call: Callable[..., Any], *args: Any) -> str:
-        """An attempt that must end with one clear line; the line."""
+        """Run an attempt that must end with one clear line; return the line."""
         answer = run_attempt(call, args, self.folder, self.environment)
         self._record_attempt(description, answer, self._refusal_problem(answer))
         return answer.message
 
     def expect_harmless(self, description: str, call: Callable[..., Any], *args: Any) -> AttemptResult:
-        """An attempt that may be refused, or go on without what it was offered."""
+        """Run an attempt that may be refused, or continue without the attacked part."""
         answer = run_attempt(call, args, self.folder, self.environment)
         went_on = answer.status == "returned" and answer.exit_code in (None, 0)
         self._record_attempt(description, answer, "" if went_on else self._refusal_problem(answer))
         return answer
 
     def add_result(self, description: str, problem: str) -> None:
-        """Something that was looked at here; `problem` is empty where it is as it should be."""
+        """Add the result of another test; `problem` is empty if it passed."""
         self._record_attempt(description, AttemptResult("returned"), problem)
 
     def _refusal_problem(self, result: AttemptResult) -> str:
@@ -106,7 +106,7 @@ class Sandbox:
             self.survived += 1
 
     def outcome(self, note: str = "") -> Outcome:
-        """What the check answers."""
+        """Return the outcome of the check."""
         note = note or f"at most {self.peak_growth >> 20} MiB beyond the start" if self.peak_growth else note
         notes = "; ".join(filter(None, (note, *self.problems)))
         return Outcome(self.tried, self.survived, "see the note" if self.problems else "nothing", notes)
@@ -115,7 +115,7 @@ class Sandbox:
 def run_attempt(
     call: Callable[..., Any], args: tuple[Any, ...], folder: Path, environment: Mapping[str, str]
 ) -> AttemptResult:
-    """Call in a process of its own; what came of it."""
+    """Run a call in a separate process and return its result."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_SANDBOX_PRELOADS)
     answered, printed = folder / ".answer", folder / ".printed"
@@ -149,24 +149,24 @@ def _attempt_in_child(
     begun, used = _status_bytes("VmRSS"), _status_bytes("VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESS_SPACE_HEADROOM_BYTES, resource.RLIM_INFINITY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    found: dict[str, Any]
+    result: dict[str, Any]
     try:
         value = call(*args)
-        found = {"status": "returned", "exit_code": value if isinstance(value, int) else None}
+        result = {"status": "returned", "exit_code": value if isinstance(value, int) else None}
     except InputError as error:
-        found = {"status": "refused", "message": str(error)}
-    except BaseException as error:  # anything else is what a user would see as a traceback
-        found = {"status": "broke", "message": f"{type(error).__name__}: {error}"[:400]}
-    found["memory_growth"] = max(0, _status_bytes("VmHWM") - begun)
+        result = {"status": "refused", "message": str(error)}
+    except BaseException as error:  # anything else would be a traceback for the user
+        result = {"status": "broke", "message": f"{type(error).__name__}: {error}"[:400]}
+    result["memory_growth"] = max(0, _status_bytes("VmHWM") - begun)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     fresh = Path(f"{result_path}.{time.monotonic_ns()}")
-    fresh.write_text(json.dumps(found), "utf-8")
+    fresh.write_text(json.dumps(result), "utf-8")
     fresh.replace(result_path)
 
 
 def _status_bytes(field: str) -> int:
-    """Bytes that the kernel counts for this process; nothing where it does not tell."""
+    """Return a value of the kernel's process status in bytes; 0 if it is not available."""
     try:
         text = Path("/proc/self/status").read_text("ascii")
     except OSError:
@@ -175,7 +175,7 @@ def _status_bytes(field: str) -> int:
 
 
 def run_cli(*argv: str) -> int:
-    """`widemargin ARGV`, as an attempt."""
+    """Run `widemargin ARGV` as an attempt."""
     from widemargin.cli.main import main
 
     return main(list(argv))

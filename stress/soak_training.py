@@ -1,4 +1,4 @@
-"""Training, resuming and evaluating for a long time in one process, and what that process holds meanwhile."""
+"""Training, resuming and evaluating for a long time in one process, and the resources of that process."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def soak(argv: list[str]) -> int:
         repeated_augmentation=10,
     )
     usage_samples: list[dict[str, int]] = []
-    each = max(1.0, 60.0 * float(minutes) / int(cycles) / 2)  # seconds of a cycle: twice as many as are wanted
+    each = max(1.0, 60.0 * float(minutes) / int(cycles) / 2)  # seconds of a cycle, for twice as many cycles as required
     end = time.monotonic() + 60.0 * float(minutes)
     while time.monotonic() < end or len(usage_samples) < int(cycles):
         until, epochs = time.monotonic() + each, 0
@@ -67,19 +67,19 @@ def soak(argv: list[str]) -> int:
 
 
 def _count_epochs(out: Path) -> int:
-    """Lines of the log, one for each epoch."""
+    """Number of epochs in the log."""
     return len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
 
 
 def growth(usage_samples: list[dict[str, int]]) -> dict[str, Any]:
-    """How much more is held at the end than after a quarter of the cycles: memory in percent, the rest in numbers.
+    """Growth from a quarter of the cycles to the end: memory in percent, the rest in numbers.
 
-    Means of several cycles, as the memory of one moves up and down by some pages.
+    Means of several cycles, because memory fluctuates by some pages.
     """
     quarter = max(1, len(usage_samples) // 4)
     early, late = usage_samples[quarter : 2 * quarter] or usage_samples[:1], usage_samples[-quarter:]
     memory = [sum(one["memory"] for one in part) / len(part) for part in (early, late)]
-    found: dict[str, Any] = {"memory": 100.0 * (memory[1] / memory[0] - 1.0)}
+    increase: dict[str, Any] = {"memory": 100.0 * (memory[1] / memory[0] - 1.0)}
     for name in ("handles", "threads", "children"):
-        found[name] = max(one[name] for one in late) - max(one[name] for one in early)
-    return found
+        increase[name] = max(one[name] for one in late) - max(one[name] for one in early)
+    return increase

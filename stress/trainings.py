@@ -1,4 +1,4 @@
-"""A small training for checks to disturb: its images, its command, and whether two of them came to the same bits."""
+"""A small training for checks to disturb: its images, its command, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMING_FIELDS = ("seconds", "images_per_second")
 
 
 def training_unavailable_outcome() -> Outcome | None:
-    """The outcome of a check where training is not installed; None where it is."""
+    """Return the outcome of a check if training is not installed; None if it is."""
     for name in ("lightning_fabric", "PIL", "safetensors"):
         if find_spec(name) is None:
             return Outcome(0, 0, "nothing", f'not tried: {name} is missing; pip install "widemargin[train]"')
@@ -27,7 +27,7 @@ def training_unavailable_outcome() -> Outcome | None:
 
 
 def generate_image_folder(root: Path, images_per_class: int = 16, side: int = 20) -> Path:
-    """A folder of images that can be learned in a second, with a test part."""
+    """Write a folder of images that can be learned in a second, with a test part."""
     import torch
     from PIL import Image
 
@@ -52,19 +52,19 @@ def train_argv(
     model: str = _MODEL,
     loss: str = _LOSS,
 ) -> list[str]:
-    """The training's command, which goes on where there is something to go on from."""
+    """Return the training command, which resumes if possible."""
     size = ("--epochs", str(epochs), "--repeated-augmentation", str(repeated_augmentation))
     return ["train", str(data), model, loss, *_TRAIN_ARGS, *size, "--out", str(out), "--resume", *extra_args]
 
 
 class Tally:
-    """Counts what was tried and survived, and keeps the reasons where it was not."""
+    """Counts cases tried and survived, and collects the reasons of failures."""
 
     def __init__(self) -> None:
         self.tried, self.survived, self.problems = 0, 0, list[str]()
 
     def add(self, description: str, problem: str, count: int = 1) -> None:
-        """So many trials of a thing; `problem` is empty where all went well."""
+        """Add `count` cases; `problem` is empty if all passed."""
         self.tried += count
         if problem:
             self.problems.append(f"{description}: {problem}")
@@ -72,13 +72,13 @@ class Tally:
             self.survived += count
 
     def outcome(self, note: str = "", lost: str = "nothing") -> Outcome:
-        """What the check answers; `lost` is what is lost where all went well."""
+        """Return the outcome of the check; `lost` is the loss if all passed."""
         notes = "; ".join(filter(None, (note, *self.problems)))
         return Outcome(self.tried, self.survived, "see the note" if self.problems else lost, notes)
 
 
 def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last", "best")) -> str:
-    """What differs between two finished runs, compared bit for bit, or was left behind; empty if nothing."""
+    """Return what differs between two finished runs, compared bit for bit, or was left behind; empty if nothing."""
     for name in checkpoints:
         if said := _checkpoint_difference(reference / "checkpoints" / name, other / "checkpoints" / name):
             return said
@@ -92,12 +92,12 @@ def difference(reference: Path, other: Path, checkpoints: Sequence[str] = ("last
     for name in ("test", "angles", "confusion", "val"):
         if records[0].get(name) != records[1].get(name):
             return f"record.json: {name} differs"
-    left = [path.name for path in other.rglob("*") if path.suffix == ".new" or path.name == ".lock"]
-    return f"left behind: {', '.join(left)}" if left else ""
+    remaining = [path.name for path in other.rglob("*") if path.suffix == ".new" or path.name == ".lock"]
+    return f"left behind: {', '.join(remaining)}" if remaining else ""
 
 
 def _checkpoint_difference(one: Path, other: Path) -> str:
-    """What differs between two checkpoints, which must be whole by their own sums."""
+    """Return what differs between two checkpoints with valid checksums."""
     import torch
 
     from widemargin.io.errors import InputError
@@ -120,18 +120,18 @@ def _checkpoint_difference(one: Path, other: Path) -> str:
 
 
 def _read_metrics(path: Path) -> list[dict[str, Any]]:
-    """What was logged, without what a clock says; as text, so that a half line counts."""
-    found = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
-    return [{name: value for name, value in line.items() if name not in _TIMING_FIELDS} for line in found]
+    """Read the log without times; as text, so that a partial line counts."""
+    lines = [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()]
+    return [{name: value for name, value in line.items() if name not in _TIMING_FIELDS} for line in lines]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
 
 
 def draw_table(path: Path, rows: int = 120) -> Path:
-    """Three classes in four columns of noise, as CSV."""
+    """Write three classes in four columns of noise as CSV."""
     draws = random.Random(0)
     lines = ["a,b,c,d,kind"]
     for row in range(rows):

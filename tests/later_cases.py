@@ -17,7 +17,7 @@ from textbook_later import REFERENCES, Reference
 STATE = {"curricularface": ("t",), "adaface": ("mean", "std")}  # what training calls move
 # How many weights a class has where none is given.
 SUBCENTERS = {"subcenter_arcface": 3, "soft_triple": 10}
-# Losses that are no cross-entropy of logits, and so have no label smoothing.
+# Losses that are not a cross-entropy of logits and have no label smoothing.
 NO_CROSS_ENTROPY = ("lm_softmax", "p2sgrad", "proxy_nca", "sphereface2", "uniface")
 ONE_VS_ALL = ("p2sgrad", "sphereface2", "uniface")
 LEARNT = ("sphereface2", "uniface")  # both a number b

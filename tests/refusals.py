@@ -1,7 +1,7 @@
-"""Files that are pipes, devices, folders or gigabytes of holes, and calls that must refuse them in one line.
+"""Pipes, devices, folders and sparse files in place of files, and calls that must refuse them in one line.
 
-Every call runs in a process of its own whose growth is measured, with a time limit, so that a reader which waits for
-ever or fills the memory fails its test and nothing else. Calls are defined here, where another process can import them.
+Every call runs in a separate process whose memory growth is measured, with a time limit, so that a reader that blocks
+or fills the memory fails only its own test. Calls are defined here, where another process can import them.
 """
 
 import json
@@ -24,13 +24,13 @@ ATTEMPT_TIMEOUT_SECONDS = 30.0
 
 
 def run_attempt(call, args: tuple, folder: Path) -> sandbox.AttemptResult:
-    """Call in a process of its own, for 30 seconds at most."""
+    """Call in a separate process, for at most 30 seconds."""
     with patch.object(sandbox, "_ATTEMPT_TIMEOUT_SECONDS", ATTEMPT_TIMEOUT_SECONDS):
         return sandbox.run_attempt(call, args, folder, {})
 
 
 def refusal_message(call, *args, tmp_path: Path) -> str:
-    """The line with which a call in a process of its own is refused; neither time nor memory is taken."""
+    """Return the line with which a call in a separate process is refused, within limits of time and memory."""
     answer = run_attempt(call, args, tmp_path)
     said = answer.message
     if answer.status == "returned":  # a command: the line is printed

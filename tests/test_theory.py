@@ -350,7 +350,7 @@ def test_arcgrad_pulls_with_its_full_scale_wherever_the_sample_is_wrong():
 # Every margin of the registry, and settings whose numbers depend on the sample, its length or the class.
 AT_ANGLES = [
     *(name for name in wm.list_losses("margins") if name not in ("a_softmax", "l_softmax", "soft_triple")),
-    "soft_triple(tau=0)",  # the penalty on class weights is no function of the angles
+    "soft_triple(tau=0)",  # the penalty on class weights does not depend on the angles
     "a_softmax(m=3, lam=0)",  # without annealing, whose end a fresh head has not reached
     "l_softmax(m=2, lam=1)",
     "aam_softmax(topk=4, penalty=0.2)",

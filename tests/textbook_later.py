@@ -56,7 +56,7 @@ def anneal_after(t: int, start: float = 1000.0, gamma: float = 0.12, power: floa
 
 
 def refuse(loss: Reference, bias: Tensor | None, label_smoothing: float) -> None:
-    """For losses that are no cross-entropy of logits: neither a bias nor label smoothing is defined."""
+    """For losses that are not a cross-entropy of logits: neither a bias nor label smoothing is defined."""
     if label_smoothing > 0:
         raise ValueError(f"{type(loss).__name__} is no cross-entropy: label_smoothing must be 0")
     if bias is not None:

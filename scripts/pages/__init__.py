@@ -1,1 +1,1 @@
-"""Pages of the docs that are generated."""
+"""Generated pages of the docs."""

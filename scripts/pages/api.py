@@ -24,13 +24,11 @@ _WIDTH = 88
 
 
 def render_api_page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     modules = wm._PUBLIC_NAMES
     missing = sorted(set(modules.values()) - set(_MODULES))
-    words = (
-        "Every public name, after `import widemargin as wm`; what has no `wm.` before it is imported from the module "
-    )
-    words += "that heads its section."
+    words = "Every public name, after `import widemargin as wm`; names without `wm.` are imported from the module "
+    words += "in the heading of their section."
     parts = ["# API", "", words, ""]
     for path in (*_MODULES, *missing):
         module = importlib.import_module(f"widemargin.{path}")
@@ -43,7 +41,7 @@ def render_api_page() -> str:
 
 
 def _public_names(module: ModuleType) -> list[str]:
-    """Classes and functions a module defines for others."""
+    """Return the public classes and functions that a module defines."""
     return [
         name
         for name, found in vars(module).items()
@@ -51,20 +49,20 @@ def _public_names(module: ModuleType) -> list[str]:
     ]
 
 
-def _render_entry(name: str, found: Any, level: int) -> list[str]:
+def _render_entry(name: str, value: Any, level: int) -> list[str]:
     """A heading, the signature, the docstring; then the methods of a class."""
-    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _format_signature(name, found), "```", ""]
-    prose, _, example = (inspect.getdoc(found) or "").partition("\n>>> ")
+    parts = [f"{'#' * level} `{name}`", "", "``` { .python .signature }", _format_signature(name, value), "```", ""]
+    prose, _, example = (inspect.getdoc(value) or "").partition("\n>>> ")
     parts += [_arguments_as_list(prose), ""]
     if example:
         parts += ["```pycon", f">>> {example}", "```", ""]
-    if inspect.isclass(found) and not issubclass(found, Exception):
-        parts += _render_methods(found)
+    if inspect.isclass(value) and not issubclass(value, Exception):
+        parts += _render_methods(value)
     return parts
 
 
 def _arguments_as_list(prose: str) -> str:
-    """A docstring whose arguments (`Args:` or underlined) become a list."""
+    """Convert the arguments of a docstring (`Args:` or underlined) to a list."""
     lines: list[str] = []
     inside = False
     for line in re.sub(r"^(\w+)\n-{3,}$", r"\1:", prose, flags=re.MULTILINE).splitlines():
@@ -82,7 +80,7 @@ def _arguments_as_list(prose: str) -> str:
 
 
 def _render_methods(kind: type) -> list[str]:
-    """What a class offers beyond its making, a line each."""
+    """Return one line per public method and property of a class."""
     lines = []
     for name, raw in vars(kind).items():
         if name.startswith("_") or not (
@@ -100,10 +98,10 @@ def _render_methods(kind: type) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _format_signature(name: str, found: Any, wrap: bool = True, drop_self: bool = False) -> str:
-    """A signature as it is written in the source, on several lines where it is long."""
+def _format_signature(name: str, value: Any, wrap: bool = True, drop_self: bool = False) -> str:
+    """Format a signature as in the source, on several lines if it is long."""
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(value)
     except (TypeError, ValueError):
         return name
     plain = [_format_parameter(parameter) for parameter in list(signature.parameters.values())[drop_self:]]
@@ -112,7 +110,7 @@ def _format_signature(name: str, found: Any, wrap: bool = True, drop_self: bool 
         if parameter.kind is parameter.KEYWORD_ONLY and not any(mark.startswith("*") for mark in marked):
             marked.append("*")
         marked.append(written)
-    result = "" if inspect.isclass(found) else _format_annotation(signature.return_annotation, " -> ")
+    result = "" if inspect.isclass(value) else _format_annotation(signature.return_annotation, " -> ")
     line = f"{name}({', '.join(marked)}){result}"
     if not wrap or len(line) <= _WIDTH:
         return line
@@ -128,9 +126,9 @@ def _format_parameter(parameter: inspect.Parameter) -> str:
     return f"{parameter.name}{annotation}{' = ' if annotation else '='}{default}"
 
 
-def _format_annotation(given: Any, before: str) -> str:
-    if given is inspect.Signature.empty or given in ("None", None):
+def _format_annotation(annotation: Any, before: str) -> str:
+    if annotation is inspect.Signature.empty or annotation in ("None", None):
         return ""
-    if isinstance(given, ForwardRef):
-        given = given.__forward_arg__
-    return before + (given if isinstance(given, str) else getattr(given, "__name__", str(given)))
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    return before + (annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation)))

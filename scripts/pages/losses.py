@@ -19,9 +19,9 @@ from widemargin.losses.margin import Margin
 from widemargin.losses.pair_loss import PairLoss
 from widemargin.losses.registry import LOSS_GROUPS, loss_class
 from widemargin.theory import gradient_curve, target_curve
-from widemargin.viz.charts import loss_colour
+from widemargin.tour.xy_chart import AxesSpec, Curve, draw_xy_chart
+from widemargin.viz.colours import loss_colour
 from widemargin.viz.curves import criterion_curve, pair_loss_curve
-from widemargin.viz.lines import AxesSpec, Curve, draw_xy_chart
 from widemargin.viz.loss_listing import numbers_to_choose, option_table, state_and_needs, what_it_is
 
 from .typeset import typeset
@@ -29,8 +29,8 @@ from .typeset import typeset
 DEGREES = tuple(range(0, 181, 3))
 SCALE = 10.0
 _INTRODUCTION = (
-    "By group, as `widemargin losses` and `wm.list_losses(group=…)` have them; [Choosing](choosing.md) says which to "
-    "try when. Numbers are the options to choose, with their defaults; state is what changes while training."
+    "By group, as in `widemargin losses` and `wm.list_losses(group=…)`; [Choosing](choosing.md) says which to "
+    "use when. Numbers are the options with their defaults; state is what changes during training."
 )
 _HEADINGS = ("Formula", "Domain", "When", "Reference")
 _LINKS = {
@@ -40,7 +40,7 @@ _LINKS = {
 
 
 def write_loss_pages(out: Path) -> None:
-    """All of them, into `losses/` and `losses.md`."""
+    """Write all pages to `losses/` and `losses.md`."""
     (out / "losses").mkdir(exist_ok=True)
     groups: dict[str, list[str]] = defaultdict(list)
     for kind in map(loss_class, wm.list_losses()):
@@ -56,14 +56,14 @@ def write_loss_pages(out: Path) -> None:
     for group, title in LOSS_GROUPS.items():
         lines += [f"## {group.capitalize()}", "", title[0].upper() + title[1:] + ".", ""]
         lines += ['<div class="losses" markdown>', ""]
-        lines += ["| loss | what it is | when | numbers, state, needs |", "|---|---|---|---|", *groups[group], ""]
+        lines += ["| loss | description | when | numbers, state, needs |", "|---|---|---|---|", *groups[group], ""]
         lines += ["</div>", ""]
     lines.append("`widemargin losses NAME` prints the same in the terminal, `widemargin lab` draws them with sliders.")
     (out / "losses.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def render_loss_page(kind: type[Loss]) -> str:
-    """The page of one loss."""
+    """Return the page of one loss."""
     facts, parts = describe_loss(kind), _docstring_parts(kind)
     name, _, sentence = facts["sentence"].partition(": ")
     back = "[All losses](../losses.md)"
@@ -86,18 +86,18 @@ def render_loss_page(kind: type[Loss]) -> str:
 
 
 def formula_block(text: str) -> str:
-    """A formula that stands by itself."""
+    """Return a formula as a separate block."""
     return "\n".join(['<div class="formula" markdown>', "", typeset(text).replace("&lt;br&gt;", "<br>"), "", "</div>"])
 
 
 def _docstring_parts(kind: type[Loss]) -> dict[str, str]:
-    """The paragraphs of a loss's docstring by their first word."""
-    found = re.split(rf"^({'|'.join(_HEADINGS)}): ", describe_loss(kind)["body"], flags=re.MULTILINE)[1:]
-    return {name: " ".join(text.split()) for name, text in zip(found[::2], found[1::2], strict=True)}
+    """Return the paragraphs of a loss's docstring by their first word."""
+    parts = re.split(rf"^({'|'.join(_HEADINGS)}): ", describe_loss(kind)["body"], flags=re.MULTILINE)[1:]
+    return {name: " ".join(text.split()) for name, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def draw_loss(kind: type[Loss]) -> list[str]:
-    """What the loss does with an angle, an error or a logit, and the words under it."""
+    """Draw the loss over an angle, an error or a logit, with a caption."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         value = parse(kind.name)
@@ -106,15 +106,15 @@ def draw_loss(kind: type[Loss]) -> list[str]:
         if isinstance(value, Margin):
             return _draw_margin(value, ink, theta)
         if isinstance(value, PairLoss):
-            drawn = [Curve(kind.name, _curve_points(DEGREES, pair_loss_curve(value, theta)), ink)]
-            picture = _draw_curves(drawn, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
+            curves = [Curve(kind.name, _curve_points(DEGREES, pair_loss_curve(value, theta)), ink)]
+            picture = _draw_curves(curves, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
             words = f"`{value!r}`: loss of an anchor with a sample of its own class 20° away."
             return [_side_by_side(picture), "", words]
         assert isinstance(value, Criterion)
         grid = torch.linspace(-4, 4, 81, dtype=torch.float64)
-        across = "error ŷ − y" if value.target_type == "values" else "logit of the truth"
-        drawn = [Curve(kind.name, _curve_points(grid.tolist(), criterion_curve(value, grid)), ink)]
-        picture = _draw_curves(drawn, (-4, 4), across, "loss", "", repr(value))
+        across = "error ŷ − y" if value.target_type == "values" else "logit of the true label"
+        curves = [Curve(kind.name, _curve_points(grid.tolist(), criterion_curve(value, grid)), ink)]
+        picture = _draw_curves(curves, (-4, 4), across, "loss", "", repr(value))
         return [_side_by_side(picture), "", f"`{value!r}`: loss of one sample."]
 
 
@@ -125,17 +125,17 @@ def _draw_margin(margin: Margin, ink: str, theta: torch.Tensor) -> list[str]:
     own, plain = target_curve(spec, theta, x_norm=length)
     pull = gradient_curve(spec, theta, num_classes=10, x_norm=length).abs()
     logits = [
-        Curve("of the target", _curve_points(DEGREES, own), ink),
-        Curve("of another", _curve_points(DEGREES, plain), "#888888", True),
+        Curve("target", _curve_points(DEGREES, own), ink),
+        Curve("other class", _curve_points(DEGREES, plain), "#888888", True),
     ]
     slope = [Curve("|∂ loss / ∂θ|", _curve_points(DEGREES, pull), ink)]
     across = "angle of the target"
     drawn = [
         _draw_curves(logits, (0, 180), across, "logit", "°", f"{spec}: logit over the angle"),
-        _draw_curves(slope, (0, 180), across, "pull", "°", f"{spec}: pull over the angle"),
+        _draw_curves(slope, (0, 180), across, "gradient", "°", f"{spec}: gradient over the angle"),
     ]
     kept = f", ‖x‖ = {SCALE:g}" if length != 1.0 else ", ‖x‖ = 1" if margin.sample_fields else ""
-    words = f"`{spec}`: the logit of the target, and how hard it is pulled, with ten classes, all others at 90°{kept}."
+    words = f"`{spec}`: the target's logit and gradient over its angle, with ten classes, all others at 90°{kept}."
     return [_side_by_side(*drawn), "", words]
 
 

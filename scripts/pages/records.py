@@ -1,4 +1,4 @@
-"""The page of reproduced results: every record as a table, with the paper's values where it has the same."""
+"""The page of reproduced results: every record as a table, with the paper's values if it has them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Line = Mapping[str, Any]
 
 
 def render_records_page(folder: Path) -> str:
-    """The whole page: tables, then what README says of them, then the commands that print them again."""
+    """Return the whole page: tables, then the text of records/README.md, then the commands."""
     intro, commands, words = (
         (folder / "README.md").read_text(encoding="utf-8").partition("\n")[2].strip().split("\n\n", 2)
     )
@@ -32,16 +32,16 @@ def render_records_page(folder: Path) -> str:
             continue
         title, render = TABLES.get(name, (name.removesuffix(".jsonl").replace("_", " ").capitalize(), results_table))
         parts += [f"## {title}", "", *render(_read(path)), "", f"From `records/{name}`.", ""]
-    return "\n".join([*parts, "## In words", "", words.strip(), "", "## The commands", "", commands, ""])
+    return "\n".join([*parts, "## Discussion", "", words.strip(), "", "## The commands", "", commands, ""])
 
 
 def _read(path: Path) -> Any:
-    found = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in found.splitlines()] if path.suffix == ".jsonl" else json.loads(found)
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A Markdown table; numbers to the right."""
+    """Return a Markdown table with numbers aligned to the right."""
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
@@ -57,14 +57,14 @@ def _format_mean(values: Sequence[float], digits: int = 2) -> str:
 
 
 def _group_by_loss(lines: Sequence[Line]) -> dict[str, list[Line]]:
-    found: dict[str, list[Line]] = {}
+    groups: dict[str, list[Line]] = {}
     for line in lines:
-        found.setdefault(line["loss"], []).append(line)
-    return found
+        groups.setdefault(line["loss"], []).append(line)
+    return groups
 
 
 def table1(lines: Sequence[Line]) -> list[str]:
-    """Sets by methods: our accuracy, the paper's in brackets; averages of the baselines below."""
+    """Sets by methods: our accuracy with the paper's below; averages of the baselines."""
     theirs = paper_table1()
     ours = {(line["set"], line["loss"]): float(line["mean"]) for line in lines}
     sets = list(dict.fromkeys(line["set"] for line in lines))
@@ -80,20 +80,20 @@ def table1(lines: Sequence[Line]) -> list[str]:
         own = statistics.fmean(ours[name, loss] for name in sets)
         paper = statistics.fmean(theirs[name, key][0] for name in sets)
         averages.append(f"**{own:.2f}**<br>*{paper:.2f}*")
-    others = {loss: found for loss, found in _group_by_loss(lines).items() if loss not in TABLE1_LOSSES.values()}
-    beside = [
-        f"{loss.replace('_', ' ')} {statistics.fmean(line['mean'] for line in found):.2f}"
-        for loss, found in others.items()
-        if len(found) == len(sets)
+    others = {loss: group for loss, group in _group_by_loss(lines).items() if loss not in TABLE1_LOSSES.values()}
+    baselines = [
+        f"{loss.replace('_', ' ')} {statistics.fmean(line['mean'] for line in group):.2f}"
+        for loss, group in others.items()
+        if len(group) == len(sets)
     ]
     words = "Accuracy in percent, ten runs of ten folds; the paper's in grey below ours. "
-    words += f"On the same folds, averaged: {', '.join(beside)}."
+    words += f"On the same folds, averaged: {', '.join(baselines)}."
     head = ["set", *(loss.replace("softmax + 0.02*", "softmax + 0.02 ") for loss in TABLE1_LOSSES.values())]
     return [words, "", *small_print(table(head, [*rows, averages]))]
 
 
 def headline(lines: Sequence[Line]) -> list[str]:
-    """CIFAR-10 within an hour; every attempt."""
+    """CIFAR-10 within an hour: all attempts."""
     theirs = next(float(row["cifar10_plus"]) for row in read_paper_table(4) if row["method"] == "arcgrad")
     rows = [
         [str(k), *(f"{line['test'][name]:.2f}" for name in ("top1", "top1_flip")), f"{line['seconds'] / 60:.1f}"]
@@ -106,24 +106,24 @@ def headline(lines: Sequence[Line]) -> list[str]:
 
 
 def table7(lines: Sequence[Line]) -> list[str]:
-    """Accuracy after ten epochs beside the paper's, and angles beside its Table VI."""
+    """Accuracy after ten epochs next to the paper's, and angles next to its Table VI."""
     epochs = {row["epochs"]: row for row in read_paper_table(7)}[str(lines[0]["epochs"])]
     angles = {row["metric"]: row for row in read_paper_table(6)}
     rows = []
     for key, loss in {**IMAGE_LOSSES, **EXTRA_LOSSES}.items():
-        found = _group_by_loss(lines).get(loss, [])
-        cells = [f"`{loss}`", f"{_format_mean([line['test']['top1'] for line in found])} ({epochs.get(key, '–')})"]
+        runs = _group_by_loss(lines).get(loss, [])
+        cells = [f"`{loss}`", f"{_format_mean([line['test']['top1'] for line in runs])} ({epochs.get(key, '–')})"]
         for kind in ("wc_intra", "w_inter", "c_inter"):
-            cells.append(f"{_format_mean([line['angles'][kind] for line in found])} ({angles[kind].get(key, '–')})")
+            cells.append(f"{_format_mean([line['angles'][kind] for line in runs])} ({angles[kind].get(key, '–')})")
         rows.append(cells)
     words = f"`{lines[0]['model']}` after {lines[0]['epochs']} epochs; in brackets the paper's ResNet-18 after as many "
-    words += "(accuracy in percent), and its angles in radian after 120 (Table VI)."
+    words += "(accuracy in percent), and its angles in radians after 120 (Table VI)."
     head = ["loss", "accuracy", *(ANGLE_TITLES[kind] for kind in ("wc_intra", "w_inter", "c_inter"))]
     return [words, "", *small_print(table(head, rows))]
 
 
 def figure3(lines: Sequence[Line]) -> list[str]:
-    """Accuracy by the share of the training images."""
+    """Accuracy by the fraction of the training images."""
     shares = sorted({line["train_fraction"] for line in lines}, reverse=True)
     rows = []
     for loss, found in _group_by_loss(lines).items():
@@ -133,14 +133,14 @@ def figure3(lines: Sequence[Line]) -> list[str]:
         ]
         rows.append([f"`{loss}`", *cells])
     return [
-        "Accuracy in percent on CIFAR-10 by the share of the training images.",
+        "Accuracy in percent on CIFAR-10 by the fraction of the training images.",
         "",
         *table(["loss", *(f"{share:.0%}" for share in shares)], rows),
     ]
 
 
 def long_tail(lines: Sequence[Line]) -> list[str]:
-    """Balanced accuracy of every method, and that of the groups of classes."""
+    """Balanced accuracy of every method, and accuracy of the groups of classes."""
     rows = []
     for title, changes in longtail.methods().items():
         weights = changes.get("class_weight", "none")
@@ -153,22 +153,26 @@ def long_tail(lines: Sequence[Line]) -> list[str]:
     )
     words += f"`{lines[0]['model']}`, {lines[0]['epochs']} epochs. Accuracy in percent, mean ± standard deviation over "
     words += (
-        "seeds, which draw other images too: of all classes, and of those with at least 1,000, 100 and fewer images."
+        "seeds, which also draw the images: of all classes, and of those with at least 1,000, 100 and fewer images."
     )
     return [words, "", *table(["method", "runs", "balanced accuracy", *longtail.GROUPS], rows)]
 
 
-def figure2(found: Mapping[str, Mapping[str, float]]) -> list[str]:
+def figure2(accuracies: Mapping[str, Mapping[str, float]]) -> list[str]:
     """Accuracy on Iris by depth."""
-    losses = dict.fromkeys(loss for means in found.values() for loss in means)
-    rows = [[f"`{loss}`", *(f"{means[loss]:.1f}" for means in found.values())] for loss in losses]
-    return ["Accuracy in percent on Iris by the number of layers.", "", *small_print(table(["loss", *found], rows))]
+    losses = dict.fromkeys(loss for means in accuracies.values() for loss in means)
+    rows = [[f"`{loss}`", *(f"{means[loss]:.1f}" for means in accuracies.values())] for loss in losses]
+    return [
+        "Accuracy in percent on Iris by the number of layers.",
+        "",
+        *small_print(table(["loss", *accuracies], rows)),
+    ]
 
 
-def numerics(found: Mapping[str, Any]) -> list[str]:
-    """Errors of fp32 gradients, a peer beside."""
+def numerics(record: Mapping[str, Any]) -> list[str]:
+    """Errors of fp32 gradients, also of pytorch-metric-learning."""
     rows = []
-    for row in found["rows"]:
+    for row in record["rows"]:
         errors = ["–" if value is None else f"{value:.0e}" for value in (row["initial"], *row["trained"])]
         finite = (
             "yes" if all(row["finite"].values()) else "no: " + ", ".join(k for k, v in row["finite"].items() if not v)
@@ -180,15 +184,15 @@ def numerics(found: Mapping[str, Any]) -> list[str]:
     return [words, "", *small_print(table(head, rows))]
 
 
-def crossval(found: Sequence[Line]) -> list[str]:
-    """Time per fit, peers beside."""
+def crossval(rows_of_record: Sequence[Line]) -> list[str]:
+    """Time per fit, also of two other implementations."""
     names = ("ours", "plain PyTorch, fold by fold", "scikit-learn's MLPClassifier")
-    rows = [[row["set"], *(f"{1000 * row[name]['seconds_per_fit']:.1f}" for name in names)] for row in found]
+    rows = [[row["set"], *(f"{1000 * row[name]['seconds_per_fit']:.1f}" for name in names)] for row in rows_of_record]
     return ["Milliseconds per fit of the same small network.", "", *table(["set", *names], rows)]
 
 
-def train_speed(found: Mapping[str, Any]) -> list[str]:
-    """The loop beside a bare one."""
+def train_speed(record: Mapping[str, Any]) -> list[str]:
+    """The training loop next to a minimal one."""
     rows = [
         [
             f"`{row['model']}`",
@@ -196,17 +200,17 @@ def train_speed(found: Mapping[str, Any]) -> list[str]:
             *(f"{row['images_per_second'][k]:.0f}" for k in ("loop", "bare")),
             f"{row['ratio']:.3f}",
         ]
-        for row in found["loop"]
+        for row in record["loop"]
     ]
-    words = "Images per second of `widemargin train` and of a bare forward, backward and step on tensors in memory."
+    words = "Images per second of `widemargin train` and of a plain forward, backward and step on tensors in memory."
     return [words, "", *table(["network", "precision", "ours", "bare", "ratio"], rows)]
 
 
-def comparison_table(found: Sequence[Line]) -> list[str]:
-    """Which methods of an open-set table differ significantly, by metric."""
+def comparison_table(comparisons: Sequence[Line]) -> list[str]:
+    """Significant differences between the methods of an open-set table, by metric."""
     rows = []
-    for figure in dict.fromkeys(line["metric"] for line in found):
-        pairs = [line for line in found if line["metric"] == figure]
+    for figure in dict.fromkeys(line["metric"] for line in comparisons):
+        pairs = [line for line in comparisons if line["metric"] == figure]
         high = METRICS[figure][1] == "high"
         better: dict[str, list[str]] = {}
         for line in pairs:
@@ -215,32 +219,32 @@ def comparison_table(found: Sequence[Line]) -> list[str]:
                 one, other = (line["method_a"], line["method_b"]) if ahead else (line["method_b"], line["method_a"])
                 better.setdefault(one, []).append(f"`{other}`")
         count = f"{sum(line['is_significant'] for line in pairs)} of {len(pairs)}"
-        said = "; ".join(f"`{one}` better than {', '.join(others)}" for one, others in better.items())
-        rows.append([METRICS[figure][0], count, said or "–"])
-    words = "Every two lines over identities and splits, p ≤ 0.05 after Holm's correction ([how](intervals.md))."
-    return [words, "", *small_print(table(["figure", "pairs told apart", "which"], rows))]
+        text = "; ".join(f"`{one}` better than {', '.join(others)}" for one, others in better.items())
+        rows.append([METRICS[figure][0], count, text or "–"])
+    words = "All pairs of rows over identities and splits, p ≤ 0.05 after Holm's correction ([how](intervals.md))."
+    return [words, "", *small_print(table(["metric", "significant pairs", "which"], rows))]
 
 
 def results_table(lines: Sequence[Line]) -> list[str]:
-    """A row per loss with the means of its metrics over runs: for records that have no table of their own."""
+    """A row per loss with the means of its metrics over runs, for records without a specific table."""
     lines = [line for line in lines if isinstance(line.get("test"), dict)] or lines
     if "test" not in lines[0]:
-        found = _group_by_loss(lines)
+        groups = _group_by_loss(lines)
         rows = [
-            [f"`{loss}`", str(len(own)), _format_mean([line["mean"] for line in own])] for loss, own in found.items()
+            [f"`{loss}`", str(len(own)), _format_mean([line["mean"] for line in own])] for loss, own in groups.items()
         ]
         return table(["loss", "sets", "mean accuracy in percent ± standard deviation over the sets"], rows)
     plain = ("loss", "paired_images", "identities")
     names = [name for name, value in lines[0]["test"].items() if isinstance(value, int | float) and name not in plain]
     rows = []
-    for loss, found in _group_by_loss(lines).items():
-        values = {name: [line["test"][name] for line in found if line["test"].get(name) is not None] for name in names}
-        rows.append([f"`{loss}`", str(len(found)), *(_format_mean(values[name]) for name in names)])
+    for loss, groups in _group_by_loss(lines).items():
+        values = {name: [line["test"][name] for line in groups if line["test"].get(name) is not None] for name in names}
+        rows.append([f"`{loss}`", str(len(groups)), *(_format_mean(values[name]) for name in names)])
     return small_print(table(["loss", "runs", *(name.replace("_", " ") for name in names)], rows))
 
 
 def table_shapes(lines: Sequence[Line]) -> list[str]:
-    """Tables of many shapes: mean test accuracy over seeds of the chosen loss and of the baselines."""
+    """Tables of many shapes: mean test accuracy over seeds of the selected loss and of the baselines."""
     by_table: dict[str, dict[str, list[float]]] = {}
     for line in lines:
         by_table.setdefault(line["set"], {}).setdefault(line["method"], []).append(line["accuracy"])
@@ -253,28 +257,28 @@ def table_shapes(lines: Sequence[Line]) -> list[str]:
 
 
 def table_verdicts(lines: Sequence[Line]) -> list[str]:
-    """Pairs of losses that a test tells apart in each run: as they are, and tuned with fewer and with more trials."""
+    """Pairs of losses that differ significantly in each run: default settings, and tuned with fewer and more trials."""
     rows = []
     for row in summarise_verdicts(lines):
         trials, significant = (", ".join(map(str, row[name])) for name in ("trials", "significant"))
         sizes = [str(row[name]) for name in ("rows", "columns", "classes")]
-        found = [trials, str(row["pairs"]), significant, str(row["confirmed"]), str(len(row["opposite"]))]
-        rows.append([f"`{row['set']}`", *sizes, *found])
+        cells = [trials, str(row["pairs"]), significant, str(row["confirmed"]), str(len(row["opposite"]))]
+        rows.append([f"`{row['set']}`", *sizes, *cells])
     columns = [
         "rows",
         "columns",
         "classes",
         "trials of each run",
         "pairs",
-        "told apart",
-        "by two runs",
+        "significant",
+        "in two runs",
         "opposite winners",
     ]
     return small_print(table(["table", *columns], rows))
 
 
 def table_settings(lines: Sequence[Line]) -> list[str]:
-    """Losses under several settings on MNIST as a table and on a wide table."""
+    """Losses with several settings on MNIST as a table and on a wide table."""
     losses = list(lines[0]["losses"])
     rows = [
         [
@@ -290,19 +294,23 @@ def table_settings(lines: Sequence[Line]) -> list[str]:
 
 TABLES: dict[str, tuple[str, Callable[[Any], list[str]]]] = {
     "table1.jsonl": ("Table I: fifteen tables, seven losses", table1),
-    "tables.jsonl": ("Tables of many shapes: the chosen loss and baselines", table_shapes),
+    "tables.jsonl": ("Tables of many shapes: the selected loss and baselines", table_shapes),
     "table_verdicts.jsonl": ("Tables of many shapes: default and tuned settings", table_verdicts),
     "table_settings.jsonl": ("MNIST as a table, and 5,000 columns of 300 rows", table_settings),
-    "headline.jsonl": ("The headline: CIFAR-10 within an hour", headline),
+    "headline.jsonl": ("CIFAR-10 within an hour on two CPU cores", headline),
     "table7_cpu.jsonl": ("Tables VI and VII in CPU size", table7),
     "figure2.json": ("Figure 2: depth", figure2),
     "figure3_cpu.jsonl": ("Figure 3 in CPU size: fewer images", figure3),
     "longtail.jsonl": ("Long-tailed CIFAR-10", long_tail),
-    "numerics.json": ("Digits that gradients keep", numerics),
+    "numerics.json": ("Accuracy of gradients", numerics),
     "crossval.json": ("Time of a fit", crossval),
     "table1_decay2.jsonl": ("Table I with a large weight decay", results_table),
-    "seeds_smoke.jsonl": ("The seeds' own commands run", results_table),
+    "seeds_smoke.jsonl": ("The original commands, one short epoch", results_table),
     "train_speed.json": ("Speed of the training loop", train_speed),
-    "openset_omniglot_compared.json": ("Omniglot: which losses are told apart", comparison_table),
-    "openset_faces_compared.json": ("ORL faces: which losses are told apart", comparison_table),
+    "openset_omniglot.jsonl": ("Omniglot: unseen characters", results_table),
+    "openset_faces.jsonl": ("ORL faces: unseen people", results_table),
+    "openset_adaacos.jsonl": ("AdaAcos without tuning, ArcFace and AdaCos", results_table),
+    "openset_sphere.jsonl": ("Six digits in three dimensions", results_table),
+    "openset_omniglot_compared.json": ("Omniglot: significant differences", comparison_table),
+    "openset_faces_compared.json": ("ORL faces: significant differences", comparison_table),
 }

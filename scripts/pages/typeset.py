@@ -1,4 +1,4 @@
-"""Formulas as they stand in docstrings (`z_y = s cos(θ_y + m)`) with real subscripts and exponents."""
+"""Formulas from docstrings (`z_y = s cos(θ_y + m)`) with real subscripts and exponents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HIGH = re.compile(r"\^(\((?:[^()]|\([^()]*\))*\)|\w+)")
 
 
 def typeset(text: str) -> str:
-    """HTML of a formula or of text with formulas; what stands in backticks stays as it is.
+    """Convert a formula, or text with formulas, to HTML; text in backticks is unchanged.
 
     >>> typeset("z_y = (−1)^k cos(mθ_y), `lam_0`")
     'z<sub>y</sub> = (−1)<sup>k</sup> cos(mθ<sub>y</sub>), `lam_0`'

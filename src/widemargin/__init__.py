@@ -25,7 +25,9 @@ _PUBLIC_NAMES = {
     "Cosine": "losses.schedule",
     "Criterion": "losses.criterion",
     "Decay": "losses.schedule",
+    "Calibration": "recognition.calibration",
     "Evaluation": "training.evaluation",
+    "Gallery": "recognition.gallery",
     "Head": "head.head",
     "InputError": "io.errors",
     "LRRangeTest": "training.lr_finder",
@@ -93,6 +95,8 @@ if TYPE_CHECKING:
     from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
     from .metrics.angles import AngleMeter, Angles, angles
     from .models.attach import MarginModel, attach
+    from .recognition.calibration import Calibration
+    from .recognition.gallery import Gallery
     from .tabular.compare import compare
     from .tabular.comparison import Comparison
     from .tabular.config import MLPConfig

@@ -1,7 +1,7 @@
-"""The theory as tools: scale against gap, gradient and target curves, decision boundaries.
+"""Theory: scale against gap, gradient and target curves, decision boundaries.
 
-Scale against gap needs no torch and answers at once. Curves and boundaries are computed from the
-margins' own definitions; no formula of a loss stands here a second time.
+Scale against gap needs no torch. Curves and boundaries are computed from the definitions of the margins; no formula of
+a loss is repeated here.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 USUAL_GAP = 0.5
-"""A gap in radians to ask for, where nothing else is known: about 29°."""
+"""Default gap in radians, about 29°."""
 SCALE_EVIDENCE = (
     "This is theory (Eq. 19). Measured on 15 small tables of 2 to 6 classes: s=5 has 85.28 % on average and s=30 has "
-    "85.21 %, and no test tells them apart on any table (widemargin reproduce table1). Scales of ArcGrad were not "
+    "85.21 %, and they differ significantly on no table (widemargin reproduce table1). Scales of ArcGrad were not "
     "compared on images or with more classes; compare two or three on your data."
 )
-"""What was measured of the suggested scale, and what was not."""
+"""Measurements that support the suggested scale, and their limits."""
 _MAX_ABS_VALUE = 1e300
 
 
 def _optimal_scale_gap_product(num_classes: int) -> float:
-    """`W₀((C−1)/e) + 1`: scale times gap, where no other scale moves a sample of that gap faster (Eq. 19)."""
+    """`W₀((C−1)/e) + 1`: the product of gap and the scale that moves samples with that gap fastest (Eq. 19)."""
     from scipy.special import lambertw
 
     return float(lambertw((_check_num_classes(num_classes) - 1) / math.e).real) + 1.0
@@ -70,19 +70,20 @@ def _check_angles(what: str, theta: Any) -> Tensor:
 
     if not is_plain_float(theta):
         raise InputError(f"{what} must be a float tensor of angles in radians, got {describe_type(theta)}")
-    found: Tensor = theta
-    return found
+    angles: Tensor = theta
+    return angles
 
 
 def suggest_scale(num_classes: int, gap: float) -> float:
-    """The scale `s` whose gradient is largest at a mean angular gap of `gap` radians (Eq. 19).
+    """Return the scale `s` with the largest gradient at a mean angular gap of `gap` radians (Eq. 19).
 
-    `s = (W₀((C−1)/e) + 1) / gap`: ask for a wide gap and get a small scale. With 10 classes and a gap of 0.5 take
-    s = 4.2, with 1,000 classes s = 10.8.
+    `s = (W₀((C−1)/e) + 1) / gap`: a wide gap needs a small scale. With 10 classes and a gap of 0.5, s = 4.2; with 1,000
+    classes, s = 10.8.
 
-    This is theory. What was measured is that the scale matters little on small tables: on the fifteen of the paper's
-    Table I, of 2 to 6 classes, s=5 and s=30 are not told apart (`SCALE_EVIDENCE`), where a gap of 0.5 asks for 2.6 to
-    3.6. Nothing here compares scales of ArcGrad on images or with more classes: where it counts, compare two or three.
+    This is theory. Measurements show that the scale matters little on small tables: on the fifteen tables of the
+    paper's Table I, with 2 to 6 classes, s=5 and s=30 do not differ significantly (`SCALE_EVIDENCE`), while a gap of
+    0.5 gives 2.6 to 3.6. Scales of ArcGrad were not compared on images or with more classes: if it matters, compare two
+    or three.
 
     >>> round(suggest_scale(num_classes=10, gap=0.5), 4)
     4.202
@@ -94,23 +95,23 @@ def suggest_scale(num_classes: int, gap: float) -> float:
 
 
 def scale_advice(num_classes: int, gap: float = USUAL_GAP) -> str:
-    """The suggested scale as a sentence.
+    """Return the suggested scale as a sentence.
 
     >>> scale_advice(1000)
-    'take s = 10.8 for arcgrad with 1,000 classes (gap 0.5)'
+    'use s = 10.8 for arcgrad with 1,000 classes (gap 0.5)'
     """
-    return f"take s = {suggest_scale(num_classes, gap):.3g} for arcgrad with {num_classes:,} classes (gap {gap:g})"
+    return f"use s = {suggest_scale(num_classes, gap):.3g} for arcgrad with {num_classes:,} classes (gap {gap:g})"
 
 
 def theoretical_gap(num_classes: int, scale: float) -> float:
-    """The mean angular gap in radians that a scale asks for: Eq. 19 the other way round.
+    """Return the mean angular gap in radians at which a scale is optimal: the inverse of Eq. 19.
 
     >>> [round(math.degrees(theoretical_gap(3, s)), 1) for s in (1.0, 40.0)]
     [83.8, 2.1]
     """
     gap = _optimal_scale_gap_product(num_classes) / _check_positive("scale", scale, "")
     if gap > math.pi:
-        warnings.warn(f"scale {scale:g} asks {num_classes} classes for a gap of {gap:.2f} rad, above π", stacklevel=2)
+        warnings.warn(f"scale {scale:g} with {num_classes} classes gives a gap of {gap:.2f} rad, above π", stacklevel=2)
     return gap
 
 
@@ -138,7 +139,7 @@ def gap_gradient(gap: float, scale: float, num_classes: int) -> float:
 
 
 def gaps(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    """Gap of each sample [N]: `min_{j≠y} θ_j − θ_y`, positive where the sample is right (Eq. 13).
+    """Gap of each sample [N]: `min_{j≠y} θ_j − θ_y`, positive if the sample is classified correctly (Eq. 13).
 
     `weight` are class weights [C, D], or [C, K, D] with sub-centres, of which the nearest counts.
 
@@ -171,7 +172,7 @@ def target_curve(
 ) -> tuple[Tensor, Tensor]:
     """Target logit and plain logit over angles θ, at ‖w‖ = 1: `s r ψ(θ) − a` and `s r φ(cos θ)`.
 
-    Numbers of a sample are those of `loss_curve`. The plain logit is that of a class which is not among the nearest.
+    Per-sample numbers are those of `loss_curve`. The plain logit is that of a class that is not among the nearest.
     """
     import torch
 
@@ -182,7 +183,7 @@ def target_curve(
 
 
 def target_slope(margin: Margin | str, theta: Tensor, num_classes: int = 10) -> Tensor:
-    """Slope of the target logit against θ, from the margin's own definition."""
+    """Derivative of the target logit with respect to θ."""
     import torch
 
     angles = _check_angles("theta", theta).detach().clone().requires_grad_()
@@ -201,9 +202,9 @@ def loss_curve(
 ) -> Tensor:
     """Loss over target angles θ, with every other class at the angle `other_angle`, ‖w‖ = 1.
 
-    What a head in evaluation computes there: each sample has the numbers that follow from these angles and from ‖x‖
-    (which class is hard, how wide a margin is), schedules are at their end, and the sub-centres of a class coincide.
-    A penalty on class weights, which is no function of the angles, is left out.
+    The values of a head in evaluation: per-sample numbers follow from these angles and ‖x‖ (which class is hard, how
+    wide a margin is), schedules are at their end, and the sub-centres of a class coincide. A penalty on class weights,
+    which does not depend on the angles, is left out.
 
     >>> import torch
     >>> round(loss_curve("p2sgrad", torch.tensor([math.pi / 3]), num_classes=3, other_angle=math.pi / 2).item(), 4)
@@ -219,7 +220,7 @@ def loss_curve(
 def loss_at_angles(
     margin: Margin, theta: Tensor, other_angle: Tensor, num_classes: Tensor, x_norm: float = 1.0
 ) -> Tensor:
-    """The loss of `loss_curve`, of a margin that has the numbers of a step, for tensors that broadcast."""
+    """The loss of `loss_curve` for a margin with the numbers of a step, and tensors that broadcast."""
     import torch
 
     lengths = _Lengths(_check_finite("x_norm", x_norm))
@@ -237,7 +238,7 @@ def loss_at_angles(
 def gradient_curve(
     margin: Margin | str, theta: Tensor, num_classes: int = 10, *, other_angle: float = math.pi / 2, x_norm: float = 1.0
 ) -> Tensor:
-    """`∂ loss / ∂θ_y` over target angles θ: the slope of `loss_curve` that a head trains with.
+    """`∂ loss / ∂θ_y` over target angles θ: the derivative of `loss_curve` that a head trains with.
 
     >>> import torch
     >>> far = gradient_curve("arcgrad(s=10)", torch.tensor([3.0]), num_classes=10)
@@ -262,14 +263,14 @@ def decision_function(
     biases: tuple[float, float] = (0.0, 0.0),
     num_classes: int = 2,
 ) -> Tensor:
-    """Class 1's decision function under the training condition: `z_1` with margin minus `z_2`.
+    """Decision function of class 1 under the training condition: `z_1` with margin minus `z_2`.
 
     0 on the boundary, positive inside class 1. For ArcFace `s (cos(θ₁ + m) − cos θ₂)`, for A-Softmax
     `‖x‖ (cos mθ₁ − cos θ₂)`, for ArcGrad `s (θ₂ − θ₁)`.
 
-    A one-vs-all loss is treated alike: its boundary is where both logits are equal, since a head decides by the largest
-    logit, and not where its own classifier answers 0, which moves with the learnt bias. What such a loss adds to the
-    others' logits inside `other_loss` (SphereFace2: m once more) is no part of them.
+    For a one-vs-all loss, too, the boundary is where both logits are equal, since a head decides by the largest logit,
+    and not where its binary classifiers are 0, which depends on the learnt bias. What such a loss adds to the other
+    logits inside `other_loss` (SphereFace2: m once more) is not included.
     """
     theta1, theta2 = _check_angles("theta1", theta1), _check_angles("theta2", theta2)
     theta1, theta2 = (t.reshape(-1) if t.ndim == 0 else t for t in (theta1, theta2))
@@ -287,13 +288,13 @@ def decision_function(
 
 
 class _Lengths(NamedTuple):
-    """Lengths of an embedding and of a class weight."""
+    """Norms of an embedding and of a class weight."""
 
     x: float
     w: float = 1.0
 
     def radius(self, margin: Margin, like: Tensor) -> Tensor | None:
-        """`r`, with only the lengths that the margin keeps; None where it keeps none."""
+        """`r`, with only the norms that the margin keeps; None if it keeps none."""
         import torch
 
         from .head.backends.base import compute_radius
@@ -316,7 +317,7 @@ def _other_logit(margin: Margin, theta: Tensor, lengths: _Lengths) -> Tensor:
 
 
 def _fill_in_samples(margin: Margin, theta: Tensor, other_angle: Tensor, lengths: _Lengths, num_classes: int) -> Margin:
-    """The margin with the numbers of samples at these angles, all other classes being at one; nothing is drawn."""
+    """Return the margin with per-sample numbers at these angles, all other classes at one; without random draws."""
     import torch
 
     from .losses.margin import SampleStatistics
@@ -326,7 +327,7 @@ def _fill_in_samples(margin: Margin, theta: Tensor, other_angle: Tensor, lengths
 
     def largest_cosines(count: int) -> Tensor:
         cosines = torch.cos(other_angle.detach()).unsqueeze(-1).repeat_interleave(count, -1)
-        cosines[..., num_classes - 1 :] = -math.inf  # there are no more
+        cosines[..., num_classes - 1 :] = -math.inf  # no further classes
         return cosines
 
     x_norm = torch.full_like(theta.detach(), lengths.x)
@@ -336,7 +337,7 @@ def _fill_in_samples(margin: Margin, theta: Tensor, other_angle: Tensor, lengths
 def boundary_angle(
     margin: Margin | str, class_angle: float, num_classes: int = 2, w_norms: tuple[float, float] = (1.0, 1.0)
 ) -> float:
-    """Angle from W₁ at which class 1's training boundary lies, for classes `class_angle` radians apart.
+    """Angle from W₁ to the training boundary of class 1, for classes `class_angle` radians apart.
 
     >>> round(boundary_angle("a_softmax(m=2, lam=0)", 0.9), 6)  # θ₁₂ / (m + 1)
     0.3
@@ -370,7 +371,7 @@ def angular_margin(margin: Margin | str, class_angle: float, num_classes: int = 
 
 
 def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Margin:
-    """The margin with the numbers of a fresh head; schedules and annealing at their final value."""
+    """Return the margin with the numbers of a fresh head; schedules and annealing at their final value."""
     import torch
 
     from .losses.grammar import parse_margin
@@ -378,7 +379,7 @@ def _resolve_margin(margin: Margin | str, num_classes: int, like: Tensor) -> Mar
 
     value = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(value, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+        raise InputError(f"margin must be a loss string or a Margin such as ArcFace(), got {format_value(margin)}")
     _check_num_classes(num_classes)
     first_class = torch.zeros(like.shape, dtype=torch.int64)
     return value.for_num_classes(num_classes).at_step(torch.tensor(10**9), first_class, like.dtype)

@@ -1,1 +1,1 @@
-"""One file per check; `stress.check` says what a check is."""
+"""One file per check; see `stress.check`."""

@@ -1,4 +1,4 @@
-"""Archives made to write elsewhere or to fill memory and disk: tar members, links, devices, zip and gzip bombs."""
+"""Archives that write elsewhere or fill memory and disk: tar members, links, devices, zip and gzip bombs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import IO
 from ..check import CheckContext, Outcome
 from ..sandbox import Sandbox, run_cli
 
-TITLE = "archives that write elsewhere, hold links and devices, or unpack to gigabytes"
+TITLE = "archives that write elsewhere, contain links and devices, or unpack to gigabytes"
 KIND = "attack"
 LONG = False
 
@@ -49,14 +49,14 @@ def run(context: CheckContext) -> Outcome:
 
 
 def unpack(archive: str, folder: str) -> None:
-    """The archive as if it were CIFAR-10's, without the hash that would refuse it before it is opened."""
+    """Unpack the archive as CIFAR-10's, without the checksum that would refuse it before."""
     from widemargin.data.images.originals import IMAGE_SETS, _unpack
 
     _unpack(replace(IMAGE_SETS["cifar10"], download_sha256=()), Path(archive), Path(folder))
 
 
 def load_cifar(folder: str) -> None:
-    """The real way there, on which the archive's hash is asked for."""
+    """Load CIFAR-10 as usual, with the checksum of the archive."""
     from widemargin.data.images.sets import load_images
 
     load_images("cifar10", folder)
@@ -89,8 +89,10 @@ def _try_tar_members(sandbox: Sandbox, secret: Path) -> None:
                 behind.size = 4
                 pack.addfile(behind, io.BytesIO(b"evil"))
         sandbox.expect_refusal(what, unpack, str(archive), str(folder))
-        left = [path.name for path in folder.rglob("*")]
-        sandbox.add_result(f"{what}: nothing is left", f"{left[0]} is there" if left or outside.exists() else "")
+        remaining = [path.name for path in folder.rglob("*")]
+        sandbox.add_result(
+            f"{what}: nothing is left", f"{remaining[0]} is there" if remaining or outside.exists() else ""
+        )
         sandbox.expect_refusal(f"{what}, by its hash", load_cifar, str(sandbox.folder))
         archive.unlink()
 
@@ -115,7 +117,7 @@ def _try_tar_bombs(sandbox: Sandbox) -> None:
 
 
 def _gzip_of_zeros(size: int) -> bytes:
-    """So many zeros, as gzip members one after the other."""
+    """Return this many zeros as concatenated gzip members."""
     return gzip.compress(bytes(_ZERO_BLOCK_BYTES)) * (size // _ZERO_BLOCK_BYTES)
 
 
@@ -153,7 +155,7 @@ def _try_gzip_bombs(sandbox: Sandbox) -> None:
 def _write_zip_of_zeros(
     path: Path | IO[bytes], names: tuple[str, ...], size: int, claimed_size: int | None = None
 ) -> None:
-    """An archive whose members unpack to so many zeros, whatever size they claim to have."""
+    """Write an archive whose members unpack to zeros, with any claimed size."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     piece = packer.compress(bytes(_ZERO_BLOCK_BYTES)) + packer.flush(zlib.Z_FULL_FLUSH)
     data = piece * (size // _ZERO_BLOCK_BYTES) + packer.flush()
@@ -242,7 +244,7 @@ def load_weights_file(path: str) -> None:
 
 
 def _try_weights_bomb(sandbox: Sandbox) -> None:
-    """A PyTorch archive with packed members: torch would unpack them to whatever they say."""
+    """A PyTorch archive with compressed members, which torch would unpack to any claimed size."""
     import torch
 
     plain, path = io.BytesIO(), sandbox.folder / "weights.pt"
@@ -314,7 +316,7 @@ def _try_parquet_bombs(sandbox: Sandbox) -> None:
 
 
 def read_pipe(path: str) -> None:
-    """A table that comes through a pipe, as an attempt; patience is cut short."""
+    """Read a table from a pipe, with a short timeout."""
     from widemargin.data.tabular.read import read_table
     from widemargin.io import bounded
 
@@ -323,7 +325,7 @@ def read_pipe(path: str) -> None:
 
 
 def _try_odd_tables(sandbox: Sandbox) -> None:
-    """A pipe that nobody writes to, a device that never ends, gigabytes of holes."""
+    """A pipe without a writer, a device that never ends, gigabytes of holes."""
     path = sandbox.folder / "table.csv"
     os.mkfifo(path)
     sandbox.expect_refusal("a pipe that nobody writes to as a table", read_pipe, str(path))

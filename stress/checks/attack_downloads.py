@@ -1,4 +1,4 @@
-"""Downloads: https only, also after a redirect; known hashes; bounded; and none when the package is only imported."""
+"""Downloads: https only, also after a redirect; known checksums; bounded; and none on import."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TITLE = "downloads from hostile servers, and sockets opened by an import or --he
 KIND = "attack"
 LONG = False
 
-_REMOTE_HTTP_URL = "http://192.0.2.1/file"  # an address that documentation keeps for itself: nobody has it
+_REMOTE_HTTP_URL = "http://192.0.2.1/file"  # a documentation address, which no host has
 _EXPECTED_SHA256 = "0" * 64
 
 
 def run(context: CheckContext) -> Outcome:
-    """Addresses, redirects, hashes and sizes against real servers on this machine."""
+    """Test addresses, redirects, checksums and sizes against real servers on this machine."""
     sandbox = Sandbox(context, {"no_proxy": "*"})
     _verify_no_sockets_opened(sandbox)
     path = context.folder / "got"
@@ -85,18 +85,18 @@ def _try_server_responses(sandbox: Sandbox, base_url: str, path: Path, ca_file: 
     ):
         if kind == "http" and page == "to-here":
             continue  # it is there already
-        said = sandbox.expect_refusal(f"{kind}: {what}", download, f"{base_url}/{page}", str(path), ca_file, "")
+        message = sandbox.expect_refusal(f"{kind}: {what}", download, f"{base_url}/{page}", str(path), ca_file, "")
         if page == "good":
             sandbox.add_result(
-                f"{kind}: {what}: it is said", "" if _EXPECTED_SHA256 in said and "deleted" in said else said
+                f"{kind}: {what}: it is said", "" if _EXPECTED_SHA256 in message and "deleted" in message else message
             )
         if page.startswith("to-h"):
-            sandbox.add_result(f"{kind}: {what}: it is said", "" if "https" in said else said)
+            sandbox.add_result(f"{kind}: {what}: it is said", "" if "https" in message else message)
 
 
 @contextmanager
 def _server(folder: Path, certificate: Path | None) -> Iterator[str]:
-    """A server on this machine that answers as badly as it can; its address."""
+    """Start a server on this machine with hostile responses; yield its address."""
     folder.mkdir()
 
     class Handler(BaseHTTPRequestHandler):
@@ -120,7 +120,7 @@ def _server(folder: Path, certificate: Path | None) -> Iterator[str]:
                 while page == "endless":
                     self.wfile.write(bytes(1 << 16))
             except OSError:
-                pass  # the other side has had enough
+                pass  # the client closed the connection
 
         def log_message(self, *_: object) -> None:
             pass
@@ -143,15 +143,15 @@ def _server(folder: Path, certificate: Path | None) -> Iterator[str]:
 
 
 def _certificate(folder: Path) -> Path | None:
-    """A certificate for this machine, and its key beside it."""
+    """Create a certificate for this machine and its key."""
     program = shutil.which("openssl")
     if program is None:
         return None
     path = folder / "here.pem"
     words = [program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1"]
     words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path.with_suffix(".key")), "-out", str(path)]
-    done = subprocess.run(words, capture_output=True, check=False)
-    return path if done.returncode == 0 else None
+    process = subprocess.run(words, capture_output=True, check=False)
+    return path if process.returncode == 0 else None
 
 
 _SOCKET_AUDIT_SOURCE = """
@@ -164,7 +164,7 @@ sys.addaudithook(report_socket)
 
 
 def _verify_no_sockets_opened(sandbox: Sandbox) -> None:
-    """Importing everything that the package offers, and asking for help, opens no socket."""
+    """Importing all public names and printing help must open no socket."""
     for what, code in (
         ("import widemargin", "import widemargin; [getattr(widemargin, name) for name in widemargin.__all__]"),
         ("--help", "from widemargin.cli.main import main; main(['--help'])"),
@@ -172,8 +172,8 @@ def _verify_no_sockets_opened(sandbox: Sandbox) -> None:
         ("train --help", "from widemargin.cli.main import main; main(['train', '--help'])"),
     ):
         words = [sys.executable, "-c", _SOCKET_AUDIT_SOURCE + "\n" + code]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        heard = [line for line in done.stderr.splitlines() if line.startswith("HEARD")]
+        process = subprocess.run(words, capture_output=True, text=True, check=False)
+        heard = [line for line in process.stderr.splitlines() if line.startswith("HEARD")]
         sandbox.add_result(
-            f"{what} opens no socket", heard[0] if heard else done.stderr[-200:] if done.returncode else ""
+            f"{what} opens no socket", heard[0] if heard else process.stderr[-200:] if process.returncode else ""
         )

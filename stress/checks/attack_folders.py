@@ -1,4 +1,4 @@
-"""Run, hub and table-model folders of strangers: lying headers, endless JSON, paths outside, networks beyond memory."""
+"""Untrusted run, hub and table-model folders: false headers, endless JSON, paths outside, networks beyond memory."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .. import fixtures
 from ..check import CheckContext, Outcome
 from ..sandbox import Sandbox, run_cli
 
-TITLE = "run, hub and table-model folders with lying headers, endless JSON, paths outside and networks beyond memory"
+TITLE = "run, hub and table-model folders with false headers, endless JSON, paths outside and networks beyond memory"
 KIND = "attack"
 LONG = False
 
 _GIB = 1 << 30
 _WEIGHT_FILES = ("model.safetensors", "training.safetensors")
-_UNREACHABLE_PROXY = "http://127.0.0.1:9"  # where a download would be noticed: nobody listens
+_UNREACHABLE_PROXY = "http://127.0.0.1:9"  # a download would fail here: nothing listens on it
 
 
 def run(context: CheckContext) -> Outcome:
-    """Every lie in a hub folder, and the same in a run's own."""
+    """Test every false statement in a hub folder, and in a run folder."""
     missing = fixtures.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
@@ -58,7 +58,7 @@ def load_hub_offline(folder: str) -> None:
 
 
 def _fake_header_writer(header_bytes: int, file_bytes: int) -> Callable[[Path], None]:
-    """A safetensors file of so many bytes (with holes: it takes no disk) that claims a header of this length."""
+    """A sparse safetensors file of this size that claims a header of this length."""
 
     def make(path: Path) -> None:
         with path.open("wb") as file:
@@ -69,7 +69,7 @@ def _fake_header_writer(header_bytes: int, file_bytes: int) -> Callable[[Path], 
 
 
 def _write_overlapping_tensors(path: Path) -> None:
-    """Ten thousand tensors that all lie in the same bytes."""
+    """Write ten thousand tensors that share the same bytes."""
     count = 1 << 20
     one = {"dtype": "F32", "shape": [count // 4], "data_offsets": [0, count]}
     header = json.dumps({f"t{k}": one for k in range(10_000)}).encode()
@@ -124,7 +124,7 @@ def _try_hostile_json(sandbox: Sandbox, trained: Path, hub: Path, picture: str) 
             (run / name).write_bytes(text)
             (run / last / "sha256.json").unlink()
             words = ("report", str(run), "--no-images") if use == "report" else ("predict", str(run), picture)
-            # Some of these are JSON, only not of a record: a report without its figures is no harm.
+            # Some of these are valid JSON but not a record: a report without metrics is harmless.
             expect = sandbox.expect_harmless if use == "report" else sandbox.expect_refusal
             expect(f"{what} as {name}, {use}", run_cli, *words)
 
@@ -133,7 +133,7 @@ def _try_hostile_json(sandbox: Sandbox, trained: Path, hub: Path, picture: str) 
 
 
 def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
-    """Settings that name files, addresses, programs or sizes; each must be refused, or have no effect."""
+    """Settings that name files, addresses, programs or sizes; each must be refused or have no effect."""
     marker, outside = str(sandbox.payload_marker), sandbox.folder / "outside.pth"
     outside.write_bytes(b"\x80\x04cposix\nmkdir\n(V" + marker.encode() + b"\ntR.")
     overlay = {"file": str(outside)}
@@ -177,7 +177,7 @@ def _try_hostile_settings(sandbox: Sandbox, hub: Path) -> None:
 
 
 def _copy_with_settings(hub: Path, **parts: dict[str, Any]) -> Path:
-    """A copy of a hub folder with other settings."""
+    """Copy a hub folder with other settings."""
     spoiled = fixtures.copy_beside(hub, "spoiled-hub")
     path = spoiled / "widemargin.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
@@ -191,7 +191,7 @@ def _copy_with_settings(hub: Path, **parts: dict[str, Any]) -> Path:
 
 
 def _replace_with_non_file(path: Path, replacement: str) -> None:
-    """Something else in the place of a file."""
+    """Replace a file by something else."""
     path.unlink(missing_ok=True)
     if replacement == "a folder":
         path.mkdir()
@@ -205,7 +205,7 @@ def _replace_with_non_file(path: Path, replacement: str) -> None:
 
 
 def _write_sparse_tensor(path: Path) -> None:
-    """A tensor of 8 GiB that is nowhere on disk, in a file whose header is right."""
+    """Write a sparse tensor of 8 GiB in a file with a correct header."""
     size = 8 * _GIB
     header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     with path.open("wb") as file:
@@ -214,7 +214,7 @@ def _write_sparse_tensor(path: Path) -> None:
 
 
 def _try_odd_files(sandbox: Sandbox, trained: Path, hub: Path, picture: str) -> None:
-    """Links to devices, pipes that nobody writes to, gigabytes of holes: a reader that trusts a name would not end."""
+    """Links to devices, pipes without a writer, sparse files: a naive reader would not end."""
     kinds = ("a link to /dev/zero", "a pipe", "a folder", "8 GiB of holes")
     for name in ("widemargin.json", "model.safetensors"):
         for what in kinds:
@@ -346,7 +346,7 @@ def load_weights_file(path: str) -> None:
 
 
 def _try_onnx_external_data(sandbox: Sandbox, trained: Path) -> None:
-    """A graph whose weights lie in a file outside: we write such files whole and read none."""
+    """A graph with its weights in an external file: our files contain their weights, and we read none."""
     if find_spec("onnx") is None:
         return
     import onnx
@@ -375,6 +375,6 @@ def _try_onnx_external_data(sandbox: Sandbox, trained: Path) -> None:
         return
     out = sandbox.folder / "handed" / "model.onnx"
     sandbox.expect_harmless("a run is exported", run_cli, "export", str(trained), "--onnx", str(out))
-    written = onnx.load(out, load_external_data=False)
-    inside = all(one.data_location != TensorProto.EXTERNAL for one in written.graph.initializer)
+    exported = onnx.load(out, load_external_data=False)
+    inside = all(one.data_location != TensorProto.EXTERNAL for one in exported.graph.initializer)
     sandbox.add_result("what we write holds its own weights", "" if inside else "it points to another file")

@@ -1,4 +1,4 @@
-"""A malicious pickle in place of every file that is loaded: none of them is ever unpickled."""
+"""A malicious pickle in place of every file that is loaded: none is ever unpickled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = False
 
 
 class Payload:
-    """What runs when somebody unpickles it: it makes the folder that must not appear."""
+    """Payload that creates a marker folder when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -32,7 +32,7 @@ class Payload:
 
 
 def run(context: CheckContext) -> Outcome:
-    """Runs, hub folders, weights of others, sharded checkpoints, image sets, tables."""
+    """Test runs, hub folders, weights of other libraries, sharded checkpoints, image sets, tables."""
     missing = fixtures.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
@@ -49,13 +49,13 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _verify_payload_runs(sandbox: Sandbox) -> None:
-    """The payload does run where somebody unpickles it: otherwise nothing here would show anything."""
+    """Check that the payload runs when it is unpickled; otherwise the test would show nothing."""
     pickle.loads(pickle.dumps(Payload(sandbox.payload_marker)))
     sandbox.payload_marker.rmdir()
 
 
 def _pickled_payloads(sandbox: Sandbox) -> Iterator[tuple[str, bytes]]:
-    """The payload as a plain pickle and as PyTorch writes it; in long as they were written years ago, too."""
+    """Yield the payload as a plain pickle and as PyTorch writes it; with --long also in old formats."""
     import torch
 
     payload = Payload(sandbox.payload_marker)
@@ -95,10 +95,10 @@ def _try_run_folders(sandbox: Sandbox, images: Path, trained: Path) -> None:
                 (run / name).write_bytes(payload)
                 if last in name and "sha256" not in name:
                     fixtures.update_checksums(run / last)
-                asked = [word.replace("{run}", str(run)) for word in words[use]]
-                # A log whose last line was cut off goes on without that line, whatever stands in it.
+                argv = [word.replace("{run}", str(run)) for word in words[use]]
+                # A log with a truncated last line continues without that line.
                 expect = sandbox.expect_harmless if name == "metrics.jsonl" else sandbox.expect_refusal
-                expect(f"{kind} as {name}, {asked[0]} ({use})", run_cli, *asked)
+                expect(f"{kind} as {name}, {argv[0]} ({use})", run_cli, *argv)
 
 
 def load_hub(folder: str) -> None:
@@ -115,7 +115,7 @@ def _try_hub_folders(sandbox: Sandbox, hub: Path) -> None:
             (spoiled / name).write_bytes(payload)
             sandbox.expect_refusal(f"{kind} as a hub folder's {name}", load_hub, str(spoiled))
         spoiled = fixtures.copy_beside(hub, "spoiled-hub")
-        for name in ("pytorch_model.bin", "optimizer.pt", "config.pkl"):  # what others would load from there
+        for name in ("pytorch_model.bin", "optimizer.pt", "config.pkl"):  # files that other libraries would load
             (spoiled / name).write_bytes(payload)
         sandbox.expect_harmless(f"{kind} beside a hub folder's files", load_hub, str(spoiled))
 
@@ -168,7 +168,7 @@ def _try_sharded_checkpoints(sandbox: Sandbox) -> None:
     for kind, payload in _pickled_payloads(sandbox):
         for name in ("index.json", part):
             spoiled = fixtures.copy_beside(whole, "spoiled-shards")
-            # Padded, so that the index still fits the file.
+            # Padded, so that the index still matches the file.
             (spoiled / name).write_bytes(payload.ljust((whole / name).stat().st_size, b"\0"))
             sandbox.expect_refusal(f"{kind} as {name} of a sharded checkpoint", load_shards, str(spoiled))
         spoiled = fixtures.copy_beside(whole, "spoiled-shards")
@@ -187,7 +187,7 @@ def load_images(name: str, folder: str) -> None:
 
 
 def _try_image_sets(sandbox: Sandbox) -> None:
-    """CIFAR's batches as Python has them, MNIST's files, arrays with objects in them."""
+    """CIFAR's Python batches, MNIST's files, arrays that contain objects."""
     import numpy as np
 
     from widemargin.data.images.originals import IMAGE_SETS
@@ -232,7 +232,7 @@ def _make_empty_folder(folder: Path) -> Path:
 
 
 def _try_tables(sandbox: Sandbox, trained: Path) -> None:
-    """Tables, pairs, pictures, and results that `compare` would go on from."""
+    """Tables, pairs, pictures, and results that `compare` would continue."""
     out = sandbox.folder / "compared"
     for kind, payload in _pickled_payloads(sandbox):
         for ending in ("csv", "parquet", "csv.gz"):
@@ -244,5 +244,5 @@ def _try_tables(sandbox: Sandbox, trained: Path) -> None:
         for name, words in (("picture.png", ()), ("pairs.csv", ("--pairs",))):
             path = sandbox.folder / name
             path.write_bytes(payload)
-            asked = ("evaluate", str(trained), *words, str(path)) if words else ("predict", str(trained), str(path))
-            sandbox.expect_refusal(f"{kind} as {name}", run_cli, *asked)
+            argv = ("evaluate", str(trained), *words, str(path)) if words else ("predict", str(trained), str(path))
+            sandbox.expect_refusal(f"{kind} as {name}", run_cli, *argv)

@@ -1,4 +1,4 @@
-"""Keys in the environment while everything is done that writes or prints: none may be found again."""
+"""Keys in the environment during all commands that write or print: none may appear in the output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .. import fixtures
 from ..check import CheckContext, Outcome
 from ..sandbox import Sandbox, run_attempt, run_cli
 
-TITLE = "keys in the environment, looked for in every file and every printed line"
+TITLE = "keys in the environment, searched for in every file and every printed line"
 KIND = "attack"
 LONG = False
 
@@ -28,7 +28,7 @@ _SECRET_VALUES = [value.encode() for name, value in PLANTED_SECRETS.items() if n
 
 
 def run(context: CheckContext) -> Outcome:
-    """Train with every log there is, evaluate, report, export, and fail to download."""
+    """Train with every logger, evaluate, report, export, and fail to download."""
     missing = fixtures.fixtures_unavailable_outcome()
     if missing is not None:
         return missing

@@ -1,4 +1,4 @@
-"""The package's own source: nothing in it can unpickle, evaluate, unpack blindly or start a shell."""
+"""The source of the package: nothing in it unpickles, evaluates, extracts whole archives or starts a shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KIND = "attack"
 LONG = False
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
-# What runs or unpacks whatever it is given, by its last two names.
+# Calls that run or extract arbitrary input, by their last two names.
 _FORBIDDEN_CALLS = {
     "pickle.load", "pickle.loads", "pickle.Unpickler", "dill.load", "joblib.load", "marshal.loads", "shelve.open",
     "os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "yaml.load", "pandas.read_pickle",
@@ -24,12 +24,12 @@ _FORBIDDEN_CALLS = {
 }  # fmt: skip
 _FORBIDDEN_BUILTINS = {"eval", "exec", "compile", "__import__"}
 _REQUIRED_KEYWORDS = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", False)}
-# The attacks themselves show that their payload works, and timm's import is by a name of ours.
+# The attacks verify their own payload, and timm is imported by a fixed name.
 _ALLOWED_CALLS = {("attack_pickles.py", "pickle.loads"), ("timm_models.py", "__import__")}
 
 
 def run(context: CheckContext) -> Outcome:
-    """Every call in every file of the package, the benchmarks and these checks."""
+    """Check every call in every file of the package, the benchmarks and these checks."""
     del context
     folders = (Path(widemargin.__file__).parent, *(_CHECKOUT / name for name in ("benchmarks", "stress")))
     files = sorted(path for folder in folders for path in folder.rglob("*.py"))
@@ -43,7 +43,7 @@ def _find_violations(path: Path) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         name = _dotted_name(node.func)
-        given = {word.arg: word.value for word in node.keywords}
+        keywords = {word.arg: word.value for word in node.keywords}
         where = f"{path.name}:{node.lineno}"
         if (path.name, name) in _ALLOWED_CALLS:
             continue
@@ -51,10 +51,10 @@ def _find_violations(path: Path) -> Iterator[str]:
             yield f"{where} calls {name}"
         if name in _REQUIRED_KEYWORDS:
             option, value = _REQUIRED_KEYWORDS[name]
-            found = given.get(option)
-            if not isinstance(found, ast.Constant) or found.value is not value:
+            argument = keywords.get(option)
+            if not isinstance(argument, ast.Constant) or argument.value is not value:
                 yield f"{where} calls {name} without {option}={value}"
-        if name.startswith("subprocess.") and "shell" in given:
+        if name.startswith("subprocess.") and "shell" in keywords:
             yield f"{where} may start a shell"
 
 

@@ -1,4 +1,4 @@
-"""Class names, columns, files and runs called like markup and escape sequences, through the real commands."""
+"""Class names, columns, files and runs that contain markup and escape sequences, through the real commands."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HOSTILE_NAMES = (
     "{0.__class__} %n %s",
 )
 _TABLE_ONLY_NAMES = ("</title><script>alert(1)</script>", "--><script src=//evil></script>", "</style><b>")
-# What none of our own output has, on a terminal either.
+# Sequences that our own output never contains, not even on a terminal.
 _FORBIDDEN_SEQUENCES = ("\x1b]", "\x1b[31mEVIL", "\x9b", "\x07", "\u202e", "\u2066", "back\rover", "two\nwidemargin")
 _ALLOWED_TAGS = (
     "html head meta title style body main h1 h2 p div table thead tbody tfoot tr th td figure figcaption details"
@@ -45,7 +45,7 @@ _ALLOWED_TAGS += " summary pre code section svg g line text circle rect polyline
 
 
 def run(context: CheckContext) -> Outcome:
-    """A table and a folder of images with such names, from training to report."""
+    """Test a table and a folder of images with such names, from training to report."""
     missing = fixtures.fixtures_unavailable_outcome()
     if missing is not None:
         return missing
@@ -60,7 +60,7 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _try_in_pipe(sandbox: Sandbox, description: str, *argv: str, expected_code: int = 0) -> None:
-    """A command whose every printed character must be printable."""
+    """Run a command; every printed character must be printable."""
     answer = run_attempt(run_cli, argv, sandbox.folder, sandbox.environment)
     odd = [one for one in answer.output if not one.isprintable() and one not in "\n\u200d\u200c"]
     wrong = f"prints {odd[0]!r}" if odd else ""
@@ -72,7 +72,7 @@ def _try_in_pipe(sandbox: Sandbox, description: str, *argv: str, expected_code: 
 
 
 def _try_on_terminal(sandbox: Sandbox, description: str, *argv: str) -> None:
-    """The same on a real terminal, where rich colours and a bar moves."""
+    """The same on a real terminal, with rich's colours and a progress bar."""
     if not hasattr(os, "openpty"):
         return
     outer, inner = os.openpty()
@@ -90,7 +90,7 @@ def _try_on_terminal(sandbox: Sandbox, description: str, *argv: str) -> None:
     while True:
         try:
             part = os.read(outer, 1 << 16)
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux's way to signal that the other end is closed
             break
         if not part:
             break
@@ -98,14 +98,14 @@ def _try_on_terminal(sandbox: Sandbox, description: str, *argv: str) -> None:
     os.close(outer)
     process.wait()
     text = b"".join(parts).decode("utf-8", "replace")
-    found = [one for one in _FORBIDDEN_SEQUENCES if one in text]
+    forbidden = [one for one in _FORBIDDEN_SEQUENCES if one in text]
     sandbox.add_result(
-        f"{description}, on a terminal", f"prints {found[0]!r}" if found else "" if text else "prints nothing"
+        f"{description}, on a terminal", f"prints {forbidden[0]!r}" if forbidden else "" if text else "prints nothing"
     )
 
 
 class _ActiveContentParser(HTMLParser):
-    """Everything in a page that could do something."""
+    """Collects all active content of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,18 +133,18 @@ def _inspect_page(sandbox: Sandbox, path: Path) -> None:
 
 
 def _inspect_markdown(sandbox: Sandbox, path: Path) -> None:
-    """No element, link, cell or line of another's making."""
+    """Check that no name creates an element, link, cell or line."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     outside = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
-    found = re.search(r"(?<!\\)<[a-z]|(?<!\\)\]\(|\x1b|\u202e|^widemargin: lines", outside, re.MULTILINE)
-    sandbox.add_result(f"the Markdown of {path.name}", found[0] if found else "" if text else "is not there")
+    match = re.search(r"(?<!\\)<[a-z]|(?<!\\)\]\(|\x1b|\u202e|^widemargin: lines", outside, re.MULTILINE)
+    sandbox.add_result(f"the Markdown of {path.name}", match[0] if match else "" if text else "is not there")
 
 
 def _try_hostile_tables(sandbox: Sandbox) -> None:
     words = (*HOSTILE_NAMES, *_TABLE_ONLY_NAMES)
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
     rows = [f"{1.5 * k + j:.15f},{j + k / 7:.15f},{name}" for k, name in enumerate(quoted) for j in range(4)]
-    # Text that is more control characters than words is refused, rightly: most of this is numbers.
+    # Text with mostly control characters is refused, as intended: most of this is numbers.
     rows += [f"{1 / (k + 1):.18f},{k / 7:.18f},plain{k % 2}" for k in range(400)]
     header = f"{quoted[0]},{quoted[5]},{quoted[8]}"
     for number, name in enumerate(
@@ -153,7 +153,7 @@ def _try_hostile_tables(sandbox: Sandbox) -> None:
         path = sandbox.folder / f"{name}.csv"
         path.write_text("\n".join((header, *rows)) + "\n", encoding="utf-8")
         out = sandbox.folder / f"compared{number}"
-        asked: tuple[str, ...] = (
+        argv: tuple[str, ...] = (
             "compare",
             str(path),
             "--losses",
@@ -163,10 +163,10 @@ def _try_hostile_tables(sandbox: Sandbox) -> None:
             "--folds",
             "3",
         )
-        asked += ("--min-steps", "5", "--epochs", "1", "--jobs", "1", "--out", str(out))
-        _try_in_pipe(sandbox, f"compare {name!r}", *asked)
+        argv += ("--min-steps", "5", "--epochs", "1", "--jobs", "1", "--out", str(out))
+        _try_in_pipe(sandbox, f"compare {name!r}", *argv)
         _inspect_page(sandbox, out / "report.html")
-    _try_on_terminal(sandbox, "compare", *asked, "--overwrite")
+    _try_on_terminal(sandbox, "compare", *argv, "--overwrite")
 
 
 def _try_hostile_images(sandbox: Sandbox) -> None:
@@ -204,7 +204,7 @@ def _try_hostile_images(sandbox: Sandbox) -> None:
 
 
 def _try_hostile_arguments(sandbox: Sandbox) -> None:
-    """Mistakes quote what was given: paths, names, options."""
+    """Errors quote their input: paths, names, options."""
     for word in HOSTILE_NAMES if sandbox.long else HOSTILE_NAMES[5:9]:
         for words in (("predict", "nowhere", word), ("compare", f"{word}.csv"), ("train", word), ("losses", word)):
             sandbox.expect_refusal(f"{words[0]} {word!r}", run_cli, *words)

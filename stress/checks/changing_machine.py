@@ -1,4 +1,4 @@
-"""The machine changes under a run: the folder becomes read-only, the images vanish, the clock jumps."""
+"""The machine changes during a run: the folder becomes read-only, the images vanish, the clock jumps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DECADE = 10 * 365 * 86400.0
 
 
 def run(context: CheckContext) -> Outcome:
-    """Each of the three in the middle of a run."""
+    """Test each of the three in the middle of a run."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, whole, files, tally = (
@@ -44,14 +44,14 @@ def run(context: CheckContext) -> Outcome:
             "vanished images", _try_vanished_images(_file_reading_argv(data, out), out, data) or difference(files, out)
         )
         out = context.folder / f"clock{number}"
-        code, said = run_command(train_argv(data, out), out.with_suffix(".txt"), entry_point=run_with_jumping_clock)
-        tally.add("clock", (f"ended with {code}: {said[-300:]}" if code else "") or difference(whole, out))
+        code, output = run_command(train_argv(data, out), out.with_suffix(".txt"), entry_point=run_with_jumping_clock)
+        tally.add("clock", (f"ended with {code}: {output[-300:]}" if code else "") or difference(whole, out))
         context.on_progress(f"{tally.tried} tried")
-    return tally.outcome(note, "nothing; at most the epoch that was not finished, which is done again")
+    return tally.outcome(note, "nothing; at most the unfinished epoch, which is repeated")
 
 
 def _file_reading_argv(data: Path, out: Path) -> list[str]:
-    """A run that reads its images from their files whenever it needs them: its crops want the full resolution."""
+    """A run that reads its images from files on every use: its crops need the full resolution."""
     return train_argv(data, out, "--augment", "paper(scale=(0.5, 1.0))", epochs=3, repeated_augmentation=10)
 
 
@@ -64,11 +64,11 @@ def _try_read_only_folder(command: list[str], out: Path) -> str | None:
             return None
         if code != 2 or "Read-only file system" not in error_line(child.read_output()):
             return f"ended with {code}: {error_line(child.read_output())}"
-        code, said = run_command(command, out.with_suffix(".still.txt"))
-        if code != 2 or "Read-only file system" not in error_line(said):
-            return f"begun on it, ended with {code}: {error_line(said)}"
-    code, said = run_command(command, out.with_suffix(".again.txt"))
-    return "" if code == 0 else f"resumed, ended with {code}: {said[-300:]}"
+        code, output = run_command(command, out.with_suffix(".still.txt"))
+        if code != 2 or "Read-only file system" not in error_line(output):
+            return f"begun on it, ended with {code}: {error_line(output)}"
+    code, output = run_command(command, out.with_suffix(".again.txt"))
+    return "" if code == 0 else f"resumed, ended with {code}: {output[-300:]}"
 
 
 def _try_vanished_images(command: list[str], out: Path, data: Path) -> str:
@@ -80,17 +80,17 @@ def _try_vanished_images(command: list[str], out: Path, data: Path) -> str:
         code = child.wait()
         if code != 2 or str(data) not in error_line(child.read_output()):
             return f"ended with {code}: {error_line(child.read_output())}"
-        code, said = run_command(command, out.with_suffix(".still.txt"))
-        if code != 2 or str(data) not in error_line(said):
-            return f"begun without images, ended with {code}: {error_line(said)}"
+        code, output = run_command(command, out.with_suffix(".still.txt"))
+        if code != 2 or str(data) not in error_line(output):
+            return f"begun without images, ended with {code}: {error_line(output)}"
     finally:
         away.rename(data)
-    code, said = run_command(command, out.with_suffix(".again.txt"))
-    return "" if code == 0 else f"resumed, ended with {code}: {said[-300:]}"
+    code, output = run_command(command, out.with_suffix(".again.txt"))
+    return "" if code == 0 else f"resumed, ended with {code}: {output[-300:]}"
 
 
 def run_with_jumping_clock(argv: list[str]) -> int:
-    """The command under a clock that jumps by up to ten years, forth and back, whenever somebody looks at it."""
+    """Run the command with a clock that jumps by up to ten years in either direction at every call."""
     draws, right = random.Random(0), time.time
 
     def jumping_time() -> float:

@@ -1,4 +1,4 @@
-"""A loss that stops being a number: where, in which part, how large, what to try; the good checkpoint stays."""
+"""A loss of NaN or infinity: the message names step, part, size and remedy; the good checkpoint stays."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..check import CheckContext, Outcome
 from ..commands import error_line, run_command
 from ..trainings import Tally, generate_image_folder, train_argv, training_unavailable_outcome
 
-TITLE = "a loss that becomes infinite or no number"
+TITLE = "a loss that becomes infinite or NaN"
 KIND = "fault"
 LONG = False
-# Loss, its rate after a sound epoch, and what must be said of it.
+# Loss, its learning rate after a good epoch, and the required words of the message.
 _DIVERGING_CASES = (
     ("softmax", 1e30, ("not finite", "the largest logit", "angle to the own class")),
     ("arcface(s=64, m=0.5)", 1e38, ("not finite",)),
@@ -23,21 +23,21 @@ _DIVERGING_CASES = (
 
 
 def run(context: CheckContext) -> Outcome:
-    """One sound epoch under a small rate, then a wild one."""
+    """Train one good epoch with a small rate, then one that diverges."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
-    data, tally, said = generate_image_folder(context.folder / "images"), Tally(), ""
-    for number, (loss, rate, wanted) in enumerate(_DIVERGING_CASES):
-        said, wrong = _try_diverging_loss(data, context.folder / f"run{number}", loss, rate, wanted)
+    data, tally, message = generate_image_folder(context.folder / "images"), Tally(), ""
+    for number, (loss, rate, expected_words) in enumerate(_DIVERGING_CASES):
+        message, wrong = _try_diverging_loss(data, context.folder / f"run{number}", loss, rate, expected_words)
         tally.add(loss, wrong)
         context.on_progress(f"{tally.tried} of {len(_DIVERGING_CASES)} tried")
-    return tally.outcome(f"said for the last: {said}")
+    return tally.outcome(f"said for the last: {message}")
 
 
 def _try_diverging_loss(
     data: Path, out: Path, loss: str, lr: float, expected_phrases: tuple[str, ...]
 ) -> tuple[str, str]:
-    """What was said, and what is wrong with it or with what is left."""
+    """Return the message, and what is wrong with it or with the remaining files."""
     sound = re.sub(r"[\d.e]+\*", "0.1*", loss)
     options = ("--lr", "0.001", "--schedule", "constant")
     code, text = run_command(train_argv(data, out, *options, epochs=1, loss=sound), out.with_suffix(".txt"))

@@ -13,7 +13,7 @@ LONG = False
 
 
 def run(context: CheckContext) -> Outcome:
-    """Go through both tables."""
+    """Test all entries of both tables."""
     from .. import invalid_arguments, invalid_batches
 
     failures: list[str] = []

@@ -1,4 +1,4 @@
-"""Checkpoints of another shape or version, or damaged: a model that works, or one line that names the checkpoint."""
+"""Damaged checkpoints, or of another shape or version: a working model, or one line that names the checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Case = dict[str, bytes]
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil a real checkpoint of a small network, load it as a run, as a model's folder and as class weights."""
+    """Corrupt a real checkpoint of a small network, and load it as a run, as a hub folder and as class weights."""
     try:
         import safetensors  # noqa: F401
     except ImportError:
@@ -46,10 +46,10 @@ def run(context: CheckContext) -> Outcome:
         _write_checkpoint_files(context.folder, {**good, **case}, "sha256.json" in case)
         _load_all_ways(context.folder, picture)
 
-    kept: list[Case] = [{}, {"state.json": b"7"}, {"state.json": b"[" * 9999}, {"sha256.json": b"[]"}]
-    kept += [{"state.json": b"{}"}, {"model.safetensors": b""}, {"run.json": b'{"model": "resnet18"}'}]
+    corpus: list[Case] = [{}, {"state.json": b"7"}, {"state.json": b"[" * 9999}, {"sha256.json": b"[]"}]
+    corpus += [{"state.json": b"{}"}, {"model.safetensors": b""}, {"run.json": b'{"model": "resnet18"}'}]
     return run_fuzz_cases(
-        context, "checkpoints", kept, make_case, read, COUNTS, expected_text=str(context.folder), max_megabytes=512
+        context, "checkpoints", corpus, make_case, read, COUNTS, expected_text=str(context.folder), max_megabytes=512
     )
 
 
@@ -78,7 +78,7 @@ def _write_checkpoint_files(folder: Path, case: Case, with_checksums: bool) -> N
 
 
 def _load_all_ways(folder: Path, picture: Path) -> None:
-    """All ways in which such files are read; the first error is raised."""
+    """Load the files in all possible ways; the first error is raised."""
     from widemargin.head.head import Head
     from widemargin.io.errors import InputError
     from widemargin.loading import load as load_any
@@ -88,9 +88,9 @@ def _load_all_ways(folder: Path, picture: Path) -> None:
     ways: list[tuple[Callable[[Path], Run], str]] = [(load_run, "run"), (load_any, "hub")]
     for load, name in ways:
         try:
-            found = load(folder / name)
-            found.predict(picture)
-            found.embed([picture])
+            loaded = load(folder / name)
+            loaded.predict(picture)
+            loaded.embed([picture])
         except InputError as error:
             refused.append(error)
     try:
@@ -102,7 +102,7 @@ def _load_all_ways(folder: Path, picture: Path) -> None:
 
 
 def mutate_tensors(data: bytes, mutator: Mutator) -> bytes:
-    """A safetensors file with one tensor of another shape, kind, name or content, or without it."""
+    """Change shape, dtype, name or content of one tensor of a safetensors file, or remove it."""
     import torch
     from safetensors.torch import load, save
 

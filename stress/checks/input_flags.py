@@ -1,4 +1,4 @@
-"""The flags of `widemargin train`, the seeds' `--gin` among them: a run that reads back, or one line."""
+"""The flags of `widemargin train`, including `--gin`: a run that can be restored, or one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..check import CheckContext, Outcome
 from ..fuzzing import load_corpus_cases, run_fuzz_cases
 from ..mutate import Mutator
 
-TITLE = "Flags of a training command spelt wrongly, --gin and its values among them"
+TITLE = "Misspelt flags of a training command, including --gin and its values"
 KIND = "input"
 LONG = False
 
@@ -18,18 +18,18 @@ COUNTS = (250, 15_000)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil the words of good commands and read them as the command does."""
+    """Corrupt the words of valid commands and parse them like the command."""
     from widemargin.cli.main import build_parser
 
     top = build_parser()
-    kept = load_corpus_cases("flags")
+    corpus = load_corpus_cases("flags")
     names = top.subparser_for(["train"]).all_option_strings()
     mutator = Mutator(
         context.seed, (*names, "MarginHead.s=", "build_model.", "build_transform.scale=(0.8,1)", "paper(pad=")
     )
 
     def make_case() -> list[str]:
-        words = list(mutator.rng.choice(kept))
+        words = list(mutator.rng.choice(corpus))
         for _ in range(mutator.rng.choice((1, 1, 2))):
             place = mutator.rng.randrange(len(words))
             what = mutator.rng.randrange(6)
@@ -42,25 +42,25 @@ def run(context: CheckContext) -> Outcome:
             words = words or [""]
         return words
 
-    return run_fuzz_cases(context, "flags", kept, make_case, lambda words: parse_flags(top, words), COUNTS)
+    return run_fuzz_cases(context, "flags", corpus, make_case, lambda words: parse_flags(top, words), COUNTS)
 
 
 def parse_flags(arg_parser: Any, argv: list[str]) -> None:
-    """Parse the words as the command does, then do all that happens to a config before training."""
+    """Parse the words like the command, then do everything that happens to a config before training."""
     from widemargin.io.errors import InputError
     from widemargin.io.text import normalize_flag
     from widemargin.reproduce.seed_flags import config_from_options
 
-    said = io.StringIO()
+    output = io.StringIO()
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(output):
             options, unknown = arg_parser.parse_known_args(["train", *map(normalize_flag, argv)])
             if unknown:
                 arg_parser.error(f"unknown argument {unknown[0]!r} at this place")
-    except SystemExit as error:  # argparse has said its line already
+    except SystemExit as error:  # argparse has printed its line already
         if error.code == 0:
             return
-        raise InputError(said.getvalue().rstrip("\n")) from None
+        raise InputError(output.getvalue().rstrip("\n")) from None
     exercise_config(config_from_options(options))
 
 

@@ -26,10 +26,10 @@ _SPARSE_CONFUSION = {
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil one file at a time, make the report that reads it."""
+    """Corrupt one file at a time, and write the report that reads it."""
     names = FILES if find_spec("PIL") is not None else tuple(name for name in FILES if name != "manifest.csv")
     if "manifest.csv" in names:
-        import_module("widemargin.data.images.changes")  # what it brings into memory is not the cases' doing
+        import_module("widemargin.data.images.changes")  # its memory is not caused by the cases
     good = {name: data for name, data in load_corpus_files("run").items() if name in (*names, "run.json")}
     mutator = Mutator(context.seed)
 
@@ -61,9 +61,9 @@ def run(context: CheckContext) -> Outcome:
         (context.folder / "images" / label).mkdir(parents=True)
         for number in range(3):
             (context.folder / "images" / label / f"{number}.png").write_text(f"{label} {number}")
-    kept = [(name, text.encode()) for name, text in load_corpus_cases("folders")]
+    corpus = [(name, text.encode()) for name, text in load_corpus_cases("folders")]
     return run_fuzz_cases(
-        context, "folders", [*good.items(), *kept], make_case, read, COUNTS, expected_text=str(context.folder)
+        context, "folders", [*good.items(), *corpus], make_case, read, COUNTS, expected_text=str(context.folder)
     )
 
 
@@ -80,7 +80,7 @@ def _render_run_report(context: CheckContext) -> None:
 
 
 def _compare_manifest(context: CheckContext) -> None:
-    """Compare the manifest with a folder, and take the folder in."""
+    """Compare the manifest with a folder, and update it from the folder."""
     from widemargin.data.images.changes import diff_manifest, update_manifest
     from widemargin.data.images.folder import scan_folder
     from widemargin.data.images.manifest import Manifest

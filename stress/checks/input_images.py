@@ -1,4 +1,4 @@
-"""Image files: RGB of the size asked for, or one line that names the file."""
+"""Image files: RGB of the requested size, or one line that names the file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ LONG = False
 
 COUNTS = (300, 5_000)
 MAX_IMAGE_MEGABYTES = 1024
-"""An image of the most pixels that are taken (89 million) has 270 MB as RGB, and is copied once or twice on the way."""
+"""An image with the most allowed pixels (89 million) takes 270 MB as RGB, and is copied once or twice."""
 
 
 def run(context: CheckContext) -> Outcome:
-    """Decode what bytes make, under any ending."""
+    """Decode mutated bytes with any suffix."""
     try:
         from widemargin.data.images.decode import IMAGE_SUFFIXES, crop_and_resize, read_image, resize_and_centre_crop
     except ImportError:
         return Outcome(0, 0, "nothing", "pillow is not installed, so no image is read at all")
-    kept = list(load_corpus_files("images").values())
+    corpus = list(load_corpus_files("images").values())
     mutator = Mutator(context.seed)
 
     def read(data: bytes) -> None:
@@ -39,8 +39,8 @@ def run(context: CheckContext) -> Outcome:
     return run_fuzz_cases(
         context,
         "images",
-        kept,
-        lambda: mutator.mutate_bytes(kept),
+        corpus,
+        lambda: mutator.mutate_bytes(corpus),
         read,
         COUNTS,
         expected_text="picture",

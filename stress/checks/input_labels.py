@@ -1,4 +1,4 @@
-"""Labels of any kind against every loss: a loss per sample, or one line; and the state is as it was where refused."""
+"""Labels of any kind with every loss: a loss per sample, or one line; a refused call leaves the state unchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _IGNORE_INDICES = (None, None, -1, -100, 0, 255, 2**31, -(2**40), 2**62)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Draw batches with labels gone wrong, and train on them."""
+    """Draw batches with invalid labels, and train on them."""
     import torch
 
-    torch.rand(2, device="meta").sum()  # what torch imports for that is no part of any case
+    torch.rand(2, device="meta").sum()  # memory of torch's imports for this is not part of a case
     mutator = Mutator(context.seed)
     draw = mutator.rng
-    kept = [
+    corpus = [
         {"loss": "arcface(s=8)", "ignore": 2**62, "kind": "int8", "labels": [0, 1, 2], "shape": "right"},
         {"loss": "arcface(s=8)", "ignore": -1, "kind": "uint8", "labels": [0, 255, 2], "shape": "right"},
         {"loss": "0.1*center + arcgrad + triplet", "ignore": -1, "kind": "int64", "labels": [0, 1], "shape": "short"},
@@ -49,7 +49,7 @@ def run(context: CheckContext) -> Outcome:
             "weight": draw.choice((None, None, None, "right", "right", "short", "meta")),
         }
 
-    return run_fuzz_cases(context, "labels", kept, make_case, _compute_loss, COUNTS)
+    return run_fuzz_cases(context, "labels", corpus, make_case, _compute_loss, COUNTS)
 
 
 def _compute_loss(case: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The loss parser: whatever is written is a loss whose spelling reads back, or one line."""
+"""The loss parser: any text is a loss that can be restored from its repr, or one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..check import CheckContext, Outcome
 from ..fuzzing import load_corpus_cases, run_fuzz_cases
 from ..mutate import Mutator
 
-TITLE = "Losses spelt wrongly: names, options, numbers, schedules, sums, lists"
+TITLE = "Misspelt losses: names, options, numbers, schedules, sums, lists"
 KIND = "input"
 LONG = False
 
@@ -14,15 +14,15 @@ COUNTS = (600, 45_000)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil good spellings and read them."""
+    """Corrupt valid losses and parse them."""
     from widemargin.losses.registry import list_losses
     from widemargin.losses.schedule import SCHEDULES
 
     mutator = Mutator(
         context.seed, (*list_losses(), *SCHEDULES, "s", "m", "steps", "mining", "hard", "learnable", "bias", "floor")
     )
-    kept = load_corpus_cases("losses")
-    return run_fuzz_cases(context, "losses", kept, lambda: mutator.mutate_text(kept), _parse_losses, COUNTS)
+    corpus = load_corpus_cases("losses")
+    return run_fuzz_cases(context, "losses", corpus, lambda: mutator.mutate_text(corpus), _parse_losses, COUNTS)
 
 
 def _parse_losses(text: str) -> None:

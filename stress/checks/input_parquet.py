@@ -14,14 +14,14 @@ COUNTS = (150, 4_000)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil good files and read them."""
+    """Corrupt valid files and read them."""
     from widemargin.data.tabular.read import read_table
 
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         return Outcome(0, 0, "nothing", "pyarrow is not installed, so no Parquet file is read at all")
-    kept = list(load_corpus_files("parquet").values())
+    corpus = list(load_corpus_files("parquet").values())
     mutator = Mutator(context.seed)
     path = context.folder / "table.parquet"
 
@@ -30,5 +30,5 @@ def run(context: CheckContext) -> Outcome:
         read_table(path)
 
     return run_fuzz_cases(
-        context, "parquet", kept, lambda: mutator.mutate_bytes(kept), read, COUNTS, expected_text="table.parquet"
+        context, "parquet", corpus, lambda: mutator.mutate_bytes(corpus), read, COUNTS, expected_text="table.parquet"
     )

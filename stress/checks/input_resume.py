@@ -1,4 +1,4 @@
-"""Training that goes on from a checkpoint of another shape or version, or damaged: it goes on, or one line."""
+"""Training resumed from a damaged checkpoint, or of another shape or version: it continues, or one line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = ("state.json", "model.safetensors", "training.safetensors")
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil real checkpoints of a small training, between epochs and within one; restore them and train on."""
+    """Corrupt real checkpoints of a small training, between and within epochs; restore them and continue."""
     try:
         training = _small_trainer(context.folder)
     except ImportError as error:
@@ -52,7 +52,7 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _small_trainer(folder: Path) -> Any:
-    """Two classes of four tiny images."""
+    """Build a trainer on two classes of four tiny images."""
     import lightning_fabric  # noqa: F401
     import safetensors  # noqa: F401
 
@@ -73,7 +73,7 @@ def _small_trainer(folder: Path) -> Any:
 
 
 def _save_next_checkpoint(trainer: Any, checkpoint_dir: Path, mid_epoch: bool = False) -> dict[str, bytes]:
-    """The files of a checkpoint of this moment, an epoch further or in the middle of one."""
+    """Return the files of a checkpoint at this point, an epoch later or in the middle of one."""
     from widemargin.training.distributed import StopRequest
     from widemargin.training.logging import ProgressReporter
 

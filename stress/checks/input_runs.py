@@ -17,18 +17,18 @@ COUNTS = (400, 12_000)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil good files, as bytes and as values."""
+    """Corrupt valid files, as bytes and as values."""
     from widemargin.training.config import TrainConfig
 
     from .input_flags import exercise_config
 
-    kept = list(load_corpus_files("settings").values())
-    whole = [json.loads(data) for data in kept[:2]]
+    corpus = list(load_corpus_files("settings").values())
+    whole = [json.loads(data) for data in corpus[:2]]
     mutator = Mutator(context.seed)
 
     def make_case() -> bytes:
         if mutator.rng.random() < 0.3:
-            return mutator.mutate_bytes(kept)
+            return mutator.mutate_bytes(corpus)
         return json.dumps(mutator.mutate_json(mutator.rng.choice(whole))).encode()
 
     def read(data: bytes) -> None:
@@ -36,4 +36,4 @@ def run(context: CheckContext) -> Outcome:
         (folder / "run.json").write_bytes(data)
         exercise_config(TrainConfig.read(folder))
 
-    return run_fuzz_cases(context, "settings", kept, make_case, read, COUNTS)
+    return run_fuzz_cases(context, "settings", corpus, make_case, read, COUNTS)

@@ -1,4 +1,4 @@
-"""Sharded checkpoints that are edited, cut or not what their index says: a model that works, or one clear line."""
+"""Sharded checkpoints that are edited, truncated or inconsistent with their index: a working model, or one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..check import CheckContext, Outcome
 from ..fuzzing import run_fuzz_cases
 from ..mutate import Mutator
 
-TITLE = "Sharded checkpoints with a spoiled index or spoiled parts"
+TITLE = "Sharded checkpoints with a corrupt index or corrupt parts"
 KIND = "input"
 LONG = False
 
@@ -19,7 +19,7 @@ Case = dict[str, bytes]
 
 
 def run(context: CheckContext) -> Outcome:
-    """Write a real one, spoil a file of it, and load it into a model like the one it was written from."""
+    """Write a real checkpoint, corrupt one of its files, and load it into a model of the same kind."""
     import torch
 
     from widemargin.head.head import Head
@@ -47,15 +47,15 @@ def run(context: CheckContext) -> Outcome:
         _write_shard_files(place, {**good, **case})
         load_sharded(place, *make_head_and_optimizer())
 
-    kept: list[Case] = [
+    corpus: list[Case] = [
         {},
         {INDEX_FILENAME: b"7"},
         {INDEX_FILENAME: b"{}"},
         {INDEX_FILENAME: b'{"format": 2, "tensors": {}}'},
     ]
-    kept += [{name: b""} for name in sorted(good)]
+    corpus += [{name: b""} for name in sorted(good)]
     return run_fuzz_cases(
-        context, "sharded checkpoints", kept, make_case, read, COUNTS, expected_text=str(place), max_megabytes=512
+        context, "sharded checkpoints", corpus, make_case, read, COUNTS, expected_text=str(place), max_megabytes=512
     )
 
 

@@ -17,11 +17,11 @@ COUNTS = (300, 14_000)
 
 
 def run(context: CheckContext) -> Outcome:
-    """Spoil good tables, write them to a file and read that."""
+    """Corrupt valid tables, write them to a file and read it."""
     from widemargin.data.tabular.encode import encode
     from widemargin.data.tabular.read import read_table
 
-    kept = list(load_corpus_files("tables").values())
+    corpus = list(load_corpus_files("tables").values())
     mutator = Mutator(context.seed, ("x", "label", "id", "a", "b", ",", ";", "\t", "|", "NA", '"', "1.5", "-0"))
     targets = (*[None] * 12, "label", "x", "lable", "", "\0", "x" * 500, "a\nb")
     path = context.folder / "table.csv"
@@ -29,10 +29,10 @@ def run(context: CheckContext) -> Outcome:
     def make_case() -> bytes:
         kind = mutator.rng.random()
         if kind < 0.35:
-            return mutator.mutate_bytes(kept)
+            return mutator.mutate_bytes(corpus)
         if kind < 0.7:
             return _make_odd_table(mutator)
-        text = mutator.mutate_text([data.decode("utf-8", "replace") for data in (mutator.rng.choice(kept),)])
+        text = mutator.mutate_text([data.decode("utf-8", "replace") for data in (mutator.rng.choice(corpus),)])
         return text.encode("utf-8", "surrogatepass")
 
     def read(data: bytes) -> None:
@@ -41,11 +41,11 @@ def run(context: CheckContext) -> Outcome:
         table.fingerprint  # noqa: B018
         encode(table)
 
-    return run_fuzz_cases(context, "tables", kept, make_case, read, COUNTS, expected_text="table.csv")
+    return run_fuzz_cases(context, "tables", corpus, make_case, read, COUNTS, expected_text="table.csv")
 
 
 def _make_odd_table(mutator: Mutator) -> bytes:
-    """A table that is one, whole rows and all, with odd words in some of its cells."""
+    """A valid table with odd words in some of its cells."""
     draw = mutator.rng
     rows = [["x", "z", "label"]] + [[f"{k * 37 % 11 / 4}", f"{-k % 7}", "ab"[k % 2]] for k in range(24)]
     for _ in range(draw.choice((1, 2, 5, 30))):

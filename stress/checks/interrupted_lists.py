@@ -1,4 +1,4 @@
-"""`compare` and a recipe's list of runs, killed at random moments: the same command goes on from what is on disk."""
+"""`compare` and a recipe's list of runs, killed at random times: the same command continues from the saved state."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VARYING_FIELDS = ("seconds", "versions")
 
 
 def run(context: CheckContext) -> Outcome:
-    """Several kills for each, then to the end; the results must be those of an undisturbed one."""
+    """Kill each several times, then finish; the results must equal those of an uninterrupted run."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     tally, draws, kills = Tally(), random.Random(context.seed), 10 if context.long else 2
@@ -33,17 +33,17 @@ def run(context: CheckContext) -> Outcome:
         options = ["--jobs", jobs, "--cv-repeats", "3", "--losses", "softmax, arcgrad(s=5), cosface(s=8), adacos"]
         whole, out = context.folder / f"whole{jobs}", context.folder / f"compare{jobs}"
         command = ["compare", str(table), *options, "--out", str(whole)]
-        begun = time.perf_counter()
+        start = time.perf_counter()
         run_command(command, whole.with_suffix(".txt"))
-        lasts = time.perf_counter() - begun
+        lasts = time.perf_counter() - start
         done, wrong = _kill_and_restart([*command[:-1], str(out)], out, lasts, draws, kills)
         tally.add(f"compare --jobs {jobs}", wrong or _results_difference(whole, out), done)
         context.on_progress(f"{tally.tried} kills")
     data, place = generate_image_folder(context.folder / "images"), context.folder / "recipe"
     whole = context.folder / "whole"
-    begun = time.perf_counter()
+    start = time.perf_counter()
     run_command([str(data), str(whole)], whole.with_suffix(".txt"), entry_point=run_recipe_list)
-    lasts = time.perf_counter() - begun
+    lasts = time.perf_counter() - start
     done, wrong = _kill_and_restart([str(data), str(place)], place, lasts, draws, kills, run_recipe_list)
     tally.add("recipe", wrong or _runs_difference(whole, place), done)
     return tally.outcome()
@@ -57,7 +57,7 @@ def _kill_and_restart(
     max_kills: int,
     entry_point: Callable[[list[str]], int] = main,
 ) -> tuple[int, str]:
-    """Kills, and what was wrong in the end; also when a worker has outlived its first process."""
+    """Return the number of kills and what was wrong, including workers that outlived the first process."""
     for kills in range(max_kills + 1):
         child = CommandProcess(command, out.with_suffix(".txt"), entry_point=entry_point)
         if kills < max_kills:
@@ -72,7 +72,7 @@ def _kill_and_restart(
 
 
 def _has_open_file(path_part: str) -> bool:
-    """Whether a process still has a file of that name open, be it the one that it prints to."""
+    """True if a process still has a file with this name open, including its output file."""
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if any(path_part in str(handle.readlink()) for handle in (place / "fd").iterdir()):
@@ -83,17 +83,19 @@ def _has_open_file(path_part: str) -> bool:
 
 
 def _results_difference(reference: Path, out: Path) -> str:
-    """Whether both hold the same results, each once, in whatever order."""
-    found = []
+    """Return "" if both hold the same results, each once, in any order."""
+    results = []
     for folder in (reference, out):
         lines = [json.loads(text) for text in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
         plain = [{name: value for name, value in line.items() if name not in _VARYING_FIELDS} for line in lines]
-        found.append(sorted(plain, key=lambda line: str(line["loss"])))
-    return "" if found[0] == found[1] else f"results.jsonl holds {len(found[1])} results, or others than undisturbed"
+        results.append(sorted(plain, key=lambda line: str(line["loss"])))
+    return (
+        "" if results[0] == results[1] else f"results.jsonl holds {len(results[1])} results, or others than undisturbed"
+    )
 
 
 def _runs_difference(reference: Path, out: Path) -> str:
-    """Whether all runs of a list came to the same bits."""
+    """Return "" if all runs of a list are bit-identical."""
     names = sorted(path.name for path in (reference / "runs").iterdir())
     if names != sorted(path.name for path in (out / "runs").iterdir()):
         return "other runs than undisturbed"
@@ -101,7 +103,7 @@ def _runs_difference(reference: Path, out: Path) -> str:
 
 
 def run_recipe_list(argv: list[str]) -> int:
-    """What a recipe does with its list: two runs, those that are finished never again."""
+    """Run a recipe's list of two runs; finished ones are not repeated."""
     from widemargin.reproduce.parts.runs import complete_image_runs
     from widemargin.training.config import TrainConfig
 

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments of a training, several times in a run, also inside the write of a checkpoint."""
+"""`kill -9` at random times of a training, several times per run, also during the write of a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..check import CheckContext, Outcome
 from ..commands import CommandProcess, run_command, wait_until
 from ..trainings import Tally, difference, generate_image_folder, train_argv, training_unavailable_outcome
 
-TITLE = "kill -9 in training, also inside a checkpoint's write"
+TITLE = "kill -9 in training, also during the write of a checkpoint"
 KIND = "fault"
 LONG = False
-KILLS = {False: 5, True: 50}  # by whether it may take long
-_MAX_KILLS_PER_RUN = 6  # kills of one run, so that some of them fall late
+KILLS = {False: 5, True: 50}  # without and with --long
+_MAX_KILLS_PER_RUN = 6  # kills of one run, so that some happen late
 
 
 def run(context: CheckContext) -> Outcome:
-    """Kill, resume, kill again; at the end every run must be the uninterrupted one."""
+    """Kill, resume, kill again; finally every run must equal the uninterrupted one."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, whole, draws = (
@@ -30,28 +30,28 @@ def run(context: CheckContext) -> Outcome:
     run_command(
         train_argv(data, context.folder / "warm", epochs=1), context.folder / "warm.txt"
     )  # loads what the others share
-    begun = time.perf_counter()
-    code, said = run_command(train_argv(data, whole), context.folder / "whole.txt")
-    lasts = time.perf_counter() - begun
+    start = time.perf_counter()
+    code, output = run_command(train_argv(data, whole), context.folder / "whole.txt")
+    lasts = time.perf_counter() - start
     if code != 0:
-        return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {said[-300:]}")
-    wanted, tally, inside, number = KILLS[context.long], Tally(), 0, 0
-    while tally.tried < wanted and number < 10 * wanted:
+        return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {output[-300:]}")
+    num_kills, tally, inside, number = KILLS[context.long], Tally(), 0, 0
+    while tally.tried < num_kills and number < 10 * num_kills:
         number += 1
         out = context.folder / f"run{number}"
-        most = min(_MAX_KILLS_PER_RUN, wanted - tally.tried)
+        most = min(_MAX_KILLS_PER_RUN, num_kills - tally.tried)
         kills, written, wrong = _kill_and_resume(data, out, lasts, draws, most, during_write=number % 2 == 1)
         wrong = wrong or difference(whole, out)
         tally.add(f"run {number}", wrong, max(kills, 1) if wrong else kills)
         inside += written
-        context.on_progress(f"{tally.tried} of {wanted} kills, runs of {lasts:.1f} s")
+        context.on_progress(f"{tally.tried} of {num_kills} kills, runs of {lasts:.1f} s")
     return tally.outcome(f"{inside} of {tally.tried} kills fell into the write of a checkpoint; runs of {lasts:.1f} s")
 
 
 def _kill_and_resume(
     data: Path, out: Path, duration: float, rng: random.Random, max_kills: int, during_write: bool
 ) -> tuple[int, int, str]:
-    """Kills of one run, how many of them fell into a write, and what was wrong."""
+    """Return the kills of one run, how many of them happened during a write, and what was wrong."""
     kills = inside = 0
     places = out / "checkpoints"
     while True:
@@ -71,7 +71,7 @@ def _kill_and_resume(
 
 
 def _await_write(child: CommandProcess, checkpoints_dir: Path) -> None:
-    """Until a checkpoint is under its temporary name."""
+    """Wait until a checkpoint has its temporary name."""
     wait_until(lambda: not child.is_running() or _is_writing(checkpoints_dir), poll_interval=0.0)
 
 
@@ -80,7 +80,7 @@ def _is_writing(checkpoints_dir: Path) -> bool:
 
 
 def _is_half_written(checkpoints_dir: Path) -> bool:
-    """Whether the kill has left a write undone: a temporary name, or a spare without its checkpoint."""
+    """True if the kill interrupted a write: a temporary name, or a backup without its checkpoint."""
     gone = any(
         (checkpoints_dir / f"{name}.old").exists() and not (checkpoints_dir / name).exists()
         for name in ("last", "best")

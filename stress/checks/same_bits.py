@@ -1,4 +1,4 @@
-"""The same seed on the same machine gives the same bits; how far other numbers of threads and ranks lead away."""
+"""The same seed on the same machine gives the same bits; and the effect of other numbers of threads and ranks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ LONG = False
 
 
 def run(context: CheckContext) -> Outcome:
-    """The same run again and again with one thread and with two; then both compared, and two ranks."""
+    """Repeat the same run with one thread and with two; then compare both, and two ranks."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, tally, firsts = generate_image_folder(context.folder / "images"), Tally(), []
     for threads in ("1", "2"):
         folders = [context.folder / f"threads{threads}-{number}" for number in range(6 if context.long else 2)]
         for out in folders:
-            code, said = run_command(_short_run_argv(data, out), out.with_suffix(".txt"), {"OMP_NUM_THREADS": threads})
+            code, output = run_command(
+                _short_run_argv(data, out), out.with_suffix(".txt"), {"OMP_NUM_THREADS": threads}
+            )
             if code != 0:
-                return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {said[-300:]}")
+                return Outcome(1, 0, "everything", f"an undisturbed run ended with {code}: {output[-300:]}")
             if out != folders[0]:
                 tally.add(f"{threads} threads", difference(folders[0], out))
         firsts.append(folders[0])
@@ -33,8 +35,8 @@ def run(context: CheckContext) -> Outcome:
     if codes != [0, 0]:
         return Outcome(1, 0, "everything", f"two ranks ended with {codes}")
     notes = [
-        f"two threads beside one: {_describe_weight_distance(*firsts)}",
-        f"two ranks beside one: {_describe_weight_distance(firsts[0], both)}",
+        f"two threads against one: {_describe_weight_distance(*firsts)}",
+        f"two ranks against one: {_describe_weight_distance(firsts[0], both)}",
     ]
     return tally.outcome("; ".join(notes))
 
@@ -45,7 +47,7 @@ def _short_run_argv(data: Path, out: Path) -> list[str]:
 
 
 def _describe_weight_distance(one: Path, other: Path) -> str:
-    """How far the weights of two runs lie apart, as a share of their length, and the loss of the last epoch."""
+    """Describe the relative distance of the weights of two runs, and the loss of the last epoch."""
     import torch
 
     from widemargin.training import checkpoint

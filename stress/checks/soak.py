@@ -1,4 +1,4 @@
-"""A soak: many resumes and evaluations in one process; memory stays flat and nothing is left lying about."""
+"""Soak test: many resumes and evaluations in one process; memory stays constant and no files are left behind."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ..commands import CommandProcess
 from ..soak_training import growth, soak
 from ..trainings import generate_image_folder, training_unavailable_outcome
 
-TITLE = "a soak: resumes and evaluations in one process, memory flat"
+TITLE = "soak test: resumes and evaluations in one process, constant memory"
 KIND = "fault"
 LONG = False
-MINUTES = {False: 1.0, True: 40.0}  # by whether it may take long
+MINUTES = {False: 1.0, True: 40.0}  # without and with --long
 _MIN_CYCLES = 20
-_MAX_MEMORY_GROWTH_PERCENT = 1.0  # percent that memory may grow
+_MAX_MEMORY_GROWTH_PERCENT = 1.0  # percent by which memory may grow
 
 
 def run(context: CheckContext) -> Outcome:
-    """As many minutes as it may take; on Linux, where a process can be looked into."""
+    """Run for the given minutes; on Linux, where process usage can be read."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     if not Path("/proc/self/statm").exists():
@@ -33,13 +33,13 @@ def run(context: CheckContext) -> Outcome:
     scratch.mkdir()
     shared = _shared_memory_files()
     context.on_progress(f"{minutes:g} minutes")
-    given = [str(data), str(context.folder / "run"), str(minutes), str(_MIN_CYCLES), str(result)]
-    child = CommandProcess(given, context.folder / "said.txt", {"TMPDIR": str(scratch)}, soak)
+    arguments = [str(data), str(context.folder / "run"), str(minutes), str(_MIN_CYCLES), str(result)]
+    child = CommandProcess(arguments, context.folder / "said.txt", {"TMPDIR": str(scratch)}, soak)
     code = child.wait(60.0 * minutes + 900.0)
     if code != 0:
         return Outcome(1, 0, "everything", f"ended with {code}: {child.read_output()[-300:]}")
-    found = json.loads(result.read_text(encoding="utf-8"))
-    more, cycles = growth(found["usage_samples"]), len(found["usage_samples"])
+    result_values = json.loads(result.read_text(encoding="utf-8"))
+    more, cycles = growth(result_values["usage_samples"]), len(result_values["usage_samples"])
     wrong = [f"{name} +{more[name]}" for name in ("handles", "threads", "children") if more[name] > 0]
     wrong += [f"memory +{more['memory']:.2f} %"] if more["memory"] > _MAX_MEMORY_GROWTH_PERCENT else []
     wrong += [f"left in the temporary folder: {path.name}" for path in scratch.iterdir()]
@@ -49,9 +49,9 @@ def run(context: CheckContext) -> Outcome:
         if name.startswith("torch_")
     ]
     wrong += [f"left in the run's folder: {path.name}" for path in (context.folder / "run").rglob("*.new")]
-    last = found["usage_samples"][-1]
+    last = result_values["usage_samples"][-1]
     note = (
-        f"{minutes:g} minutes, {found['epochs']} epochs each resumed, {cycles} evaluations, memory "
+        f"{minutes:g} minutes, {result_values['epochs']} epochs each resumed, {cycles} evaluations, memory "
         f"{more['memory']:+.2f} % at {last['memory'] / 1024:.0f} MiB, {last['handles']} file handles"
     )
     return Outcome(cycles, 0 if wrong else cycles, "see the note" if wrong else "nothing", "; ".join([note, *wrong]))

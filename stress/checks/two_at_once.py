@@ -1,4 +1,4 @@
-"""Two commands at once in one folder: the second is refused; a lock that was held by a killed one is free."""
+"""Two commands at once in one folder: the second is refused; the lock of a killed process is released."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG = False
 
 
 def run(context: CheckContext) -> Outcome:
-    """Each command beside itself, and after one that was killed."""
+    """Run each command twice at once, and after one that was killed."""
     if (missing := training_unavailable_outcome()) is not None:
         return missing
     data, whole, tally = generate_image_folder(context.folder / "images"), context.folder / "whole", Tally()
@@ -39,18 +39,18 @@ def run(context: CheckContext) -> Outcome:
 
 
 def _run_concurrently(first: list[str], second: list[str], out: Path) -> str:
-    """The second is refused while the first works; the first, killed and begun again, is not."""
+    """The second is refused while the first runs; after a kill the first can be restarted."""
     child = CommandProcess(first, out.with_suffix(".txt"))
     wait_until(lambda: _has_lock_owner(out / LOCK_FILE_NAME) or not child.is_running(), poll_interval=0.0)
-    child.send_signal(signal.SIGSTOP)  # it shall not be done before the other has come
-    code, said = run_command(second, out.with_suffix(".second.txt"))
+    child.send_signal(signal.SIGSTOP)  # it must not finish before the second starts
+    code, output = run_command(second, out.with_suffix(".second.txt"))
     pid = child.pid
     child.send_signal(signal.SIGKILL)
     child.wait()
-    if code != 2 or f"process {pid} on" not in error_line(said):
-        return f"the second ended with {code}: {error_line(said)}"
-    code, said = run_command(first, out.with_suffix(".again.txt"))
-    return "" if code == 0 else f"after a kill it ended with {code}: {said[-300:]}"
+    if code != 2 or f"process {pid} on" not in error_line(output):
+        return f"the second ended with {code}: {error_line(output)}"
+    code, output = run_command(first, out.with_suffix(".again.txt"))
+    return "" if code == 0 else f"after a kill it ended with {code}: {output[-300:]}"
 
 
 def _has_lock_owner(lock: Path) -> bool:

@@ -26,7 +26,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path, capsys):
         assert coverage_by_kind[coverage.PAIR_BOOTSTRAP][figure] <= 70  # what was printed before
     assert record["truth"]["uneven"]["errors"]["tar"] < 0.002
     path.write_text(json.dumps({**record, "mark": 1}))
-    assert main(words) == 0  # goes on from the file, in which nothing is missing
+    assert main(words) == 0  # continues from the complete file
     assert json.loads(path.read_text())["mark"] == 1
     assert "| uneven | 25 |" in markdown(record)
     assert main(["coverage", "--identities", "5"]) == 2
@@ -59,5 +59,5 @@ def test_the_verdict_names_what_lies_outside():
     cell = {"population": "even", "identities": 20, "construction": coverage.JACKKNIFE, "trials": 9}
     cell |= {"refused": dict.fromkeys(coverage.METRIC_NAMES, 0), "width": dict.fromkeys(coverage.METRIC_NAMES, 0.1)}
     fine, off = {"auc": 95.0, "eer": 94.0, "tar": None}, {"auc": 95.0, "eer": 90.0, "tar": 96.0}
-    assert verdict({"cells": [{**cell, "coverage_percent": fine}]}) == "all are"
+    assert verdict({"cells": [{**cell, "coverage_percent": fine}]}) == "all are inside"
     assert verdict({"cells": [{**cell, "coverage_percent": off}]}) == "outside: EER of 20 identities (even) 90.0"

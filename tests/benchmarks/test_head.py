@@ -64,7 +64,7 @@ def test_every_margin_can_be_measured_beside_the_products_of_its_weights(tmp_pat
     assert "limit, 10 weights per class" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # a process of its own
+@pytest.mark.slow  # a separate process
 def test_memory_beyond_the_gradient_counts_the_gradient_of_all_subcenters():
     shape = (4, 64, 20_000)
     gradient = 3 * 64 * 20_000 * 4 / 2**20

@@ -110,3 +110,13 @@ def test_a_run_on_the_smallest_table(tmp_path, monkeypatch, capsys):
     assert "of 1 tables" in said
     (row,) = tables.summarise([baseline, ours], ["tiny"])
     assert row["ahead"] == pytest.approx(ours["accuracy"] - baseline["accuracy"])
+
+
+def test_reading_is_timed_beside_other_readers(tmp_path, capsys):
+    path = tmp_path / "reading.json"
+    assert main(["table_reading", "--rows", "60", "--columns", "6", "--rounds", "1", "--json", str(path)]) == 0
+    assert "60 rows × 6 features" in capsys.readouterr().out
+    found = json.loads(path.read_text())
+    assert set(found["seconds"]) >= {"read_table", "csv", "pandas", "pandas, words"}
+    assert min(found["seconds"].values()) > 0
+    assert main(["table_reading", "--rows", "0"]) == 2

@@ -111,7 +111,7 @@ def test_losses_as_json_and_markdown(capsys):
     pages = json.loads(capsys.readouterr().out)
     assert [page["name"] for page in pages] == widemargin.list_losses()
     assert main(["losses", "arcface", "--format=md"]) == 0
-    assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin, radian |" in capsys.readouterr().out
+    assert "| `m` | `0.5` | 0 ≤ value ≤ 1.5708 | margin in radians |" in capsys.readouterr().out
 
 
 def test_theory_prints_the_papers_angles(capsys):
@@ -127,12 +127,12 @@ def test_theory_prints_the_papers_angles(capsys):
 def test_theory_says_which_scale_to_take(capsys):
     assert main(["theory", "--num-classes", "1000"]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    (advised,) = re.findall(r"take s = (\S+) for arcgrad with 1,000 classes \(gap 0\.5\)", out)
+    (advised,) = re.findall(r"s = (\S+) for arcgrad with 1,000 classes \(gap 0\.5\)", out)
     assert float(advised) == pytest.approx(theory.suggest_scale(1000, 0.5), rel=5e-3)
     assert theory.SCALE_EVIDENCE in out
     assert main(["theory", "--num-classes", "10", "--gap", "0.25", "1"]) == 0
     out = capsys.readouterr().out
-    assert re.findall(r"take s = (\S+) for arcgrad with 10 classes \(gap (\S+)\)", out) == [
+    assert re.findall(r"s = (\S+) for arcgrad with 10 classes \(gap (\S+)\)", out) == [
         ("8.4", "0.25"),
         ("2.1", "1"),
     ]
@@ -201,7 +201,7 @@ def test_bash_accepts_the_completion_script(capsys, tmp_path):
     [
         (["losse"], ["losse", "losses"]),
         (["losses", "arcfase"], ["unknown loss 'arcfase'", "did you mean 'arcface'?"]),
-        (["losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
+        (["losses", "arcface(m=9)"], ["arcface: m=9 is outside its domain"]),
         (["losses", "--group", "long_tail"], ["--group", "'long_tail'", "did you mean 'long-tail'?"]),
         (["losses", "arcface", "--group", "margin"], ["names of losses or --group"]),
         (["losses", "--fromat", "md"], ["--fromat", "--format"]),

@@ -27,7 +27,7 @@ WRITTEN += [f"docs/{page}" for page in PAGES if not page.startswith(GENERATED)]
 FENCE = re.compile(r"^``` ?(\S*|\{[^}]*\})\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CELL = re.compile(r"^```python\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
-# Commands of the shell that are somebody else's, and who runs them.
+# Shell commands of other programs, and where they are run.
 OTHERS = {
     "pip": ".ci/run",
     "pytest": ".ci/run",
@@ -88,7 +88,7 @@ def test_every_block_is_of_a_kind_that_is_tested(page):
 
 @pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore:.*:FutureWarning:lightning.*")
-@pytest.mark.filterwarnings("ignore:.*schedule is that of:UserWarning")  # a page goes on with more epochs
+@pytest.mark.filterwarnings("ignore:.*schedule is that of:UserWarning")  # a page continues with more epochs
 def test_python_runs_one_block_after_the_other(page, tmp_path, monkeypatch):
     """As the cells of a notebook; a text block directly behind a cell is what it prints ("…": anything)."""
     monkeypatch.chdir(tmp_path)
@@ -213,7 +213,7 @@ def test_commands_run_one_after_the_other(page, desk, monkeypatch):
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory):
-    """The generated pages, made anew."""
+    """The generated pages, freshly written."""
     sys.path.insert(0, str(ROOT / "scripts"))
     try:
         import docs

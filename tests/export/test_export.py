@@ -76,12 +76,12 @@ def test_weights_alone(run, tmp_path):
 def test_what_is_no_models_folder_is_one_line(run, tmp_path, capsys):
     assert main(["export", str(run)]) == 2
     assert "no output given" in capsys.readouterr().err
-    with pytest.raises(wm.InputError, match="not there; is"):
+    with pytest.raises(wm.InputError, match="not found; is"):
         wm.load(tmp_path)
     assert main(["export", str(run), "--hub", str(tmp_path / "hub")]) == 0
     facts = tmp_path / "hub" / "widemargin.json"
     good = facts.read_text()
-    for text, words in (("{", "damaged"), ('{"format": 9}', "not known"), ('{"format": 1}', "damaged")):
+    for text, words in (("{", "damaged"), ('{"format": 9}', "format 9"), ('{"format": 1}', "damaged")):
         facts.write_text(text)
         with pytest.raises(wm.InputError, match=words):
             wm.load(tmp_path / "hub")
@@ -99,7 +99,7 @@ def test_what_is_no_models_folder_is_one_line(run, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_onnxruntime_leaves_nothing_at_home(run, tmp_path):
-    """In a process of its own, with a home that is empty before and must be so after."""
+    """In a separate process, with a home folder that must stay empty."""
     pytest.importorskip("onnxruntime")
     if load_run(run).config.loss != "arcgrad":
         pytest.skip("one run is enough")

@@ -101,5 +101,5 @@ def test_a_start_is_a_whole_number(start):
 
 
 def test_a_start_without_weights_is_refused():
-    with pytest.raises(wm.InputError, match="class_weight_start=5 says from when on class weights count"):
+    with pytest.raises(wm.InputError, match="class_weight_start=5 needs class_weight"):
         wm.Head(D, C, "cosface", class_weight_start=5)

@@ -52,7 +52,7 @@ def test_extend_keeps_what_was_learned():
 
 def test_extend_of_per_class_margins_asks_for_theirs():
     head = wm.Head(D, 2, "arcface(m=[0.1, 0.2])")
-    with pytest.raises(wm.InputError, match="give 1 numbers for the new ones"):
+    with pytest.raises(wm.InputError, match="give 1 numbers for the new classes"):
         head.extend(1)
     head.extend(1, m=[0.3])
     assert head.spec == wm.parse("arcface(m=[0.1, 0.2, 0.3])")
@@ -71,7 +71,7 @@ def test_extend_keeps_bias_and_class_weights():
     head = wm.Head(D, C, "softmax(bias=True)", class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])
     with torch.no_grad():
         head.bias.copy_(torch.arange(C))
-    with pytest.raises(wm.InputError, match="give 1 for the new classes"):
+    with pytest.raises(wm.InputError, match="give 1 factors for the new classes"):
         head.extend(1)
     head.extend(1, class_weight=[6.0])
     assert head.bias.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 0.0]

@@ -217,12 +217,12 @@ def test_another_number_of_classes_is_said(head):
     ids=["empty", "bias only", "vector", "no tensor", "unknown name"],
 )
 def test_a_state_dict_without_a_matrix_is_said(head, state):
-    assert_refused(head, state, "0 found among")
+    assert_refused(head, state, "got 0 among")
 
 
 def test_several_matrices_are_ambiguous(head):
     state = {"fc.weight": matrix(CLASSES, DIM), "head.weight": matrix(CLASSES, DIM)}
-    assert_refused(head, state, "2 found among: fc.weight, head.weight")
+    assert_refused(head, state, "got 2 among: fc.weight, head.weight")
 
 
 def test_a_linear_layer_comes_with_its_bias_or_not_at_all():
@@ -231,5 +231,5 @@ def test_a_linear_layer_comes_with_its_bias_or_not_at_all():
     head.load_class_weights(linear.state_dict())
     x = torch.randn(5, 4)
     torch.testing.assert_close(head.logits(x), linear(x))
-    with pytest.raises(wm.InputError, match="come with a bias"):
+    with pytest.raises(wm.InputError, match="include a bias"):
         wm.Head(4, 3, "arcface").load_class_weights(linear.state_dict())

@@ -79,10 +79,10 @@ WORKING = {
     "ASGD": {"lr": 0.01},
 }
 REFUSED = {
-    "Adafactor": "which belongs to no row",
-    "LBFGS": "cannot move rows",
-    "SparseAdam": "cannot move rows",
-    "Muon": "moves rows together",
+    "Adafactor": "not per row",
+    "LBFGS": "cannot update rows",
+    "SparseAdam": "cannot update rows",
+    "Muon": "couples the updates",
 }
 
 
@@ -171,9 +171,9 @@ def test_a_drawn_optimizer_is_taken_and_wrong_options_are_one_line():
     weight = torch.nn.Parameter(torch.zeros(3, 2))
     state = torch.get_rng_state()
     optimizer = wm.RowOptimizer(weight, Noisy, lr=0.1)
-    assert torch.equal(torch.get_rng_state(), state)  # trying it out draws from nobody's numbers
+    assert torch.equal(torch.get_rng_state(), state)  # the probe leaves the random state unchanged
     weight.grad = row_gradient(weight, [1], torch.ones(1, 2))
     optimizer.step()
     assert weight[[0, 2]].abs().sum() == 0
-    with pytest.raises(wm.InputError, match=r"SGD cannot move rows with these options \(.*unexpected keyword"):
+    with pytest.raises(wm.InputError, match=r"SGD cannot update rows with these options \(.*unexpected keyword"):
         wm.RowOptimizer(weight, torch.optim.SGD, rate=0.1)

@@ -38,7 +38,7 @@ def test_a_checkpoint_of_another_model_is_one_line(sharded_runs):
         load_sharded(place, wm.Head(worker.D, 8, "adacos", dtype=torch.float64))
     with pytest.raises(wm.InputError, match="has no bias"):
         load_sharded(place, wm.Head(worker.D, worker.C, "softmax(bias=True)", dtype=torch.float64))
-    with pytest.raises(wm.InputError, match="holds no sharded checkpoint"):
+    with pytest.raises(wm.InputError, match="not a sharded checkpoint"):
         load_sharded(place.parent, wm.Head(worker.D, worker.C))
 
 

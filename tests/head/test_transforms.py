@@ -194,5 +194,5 @@ def test_second_derivatives_of_a_streamed_head(spec, monkeypatch):
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
     monkeypatch.setattr(stream, "_MAX_DOUBLE_BACKWARD_LOGITS", 10)
-    with pytest.raises(wm.InputError, match="cannot be differentiated twice"):
+    with pytest.raises(wm.InputError, match="second derivative"):
         torch.autograd.grad(head(x, y).sum(), x, create_graph=True)

@@ -1,4 +1,4 @@
-"""Error lines, notes and warnings are short, whatever they quote."""
+"""Error lines, notes and warnings are short for any quoted input."""
 
 import sys
 

@@ -1,5 +1,6 @@
 """Locks on folders: real processes, killed ones, children that outlive them, and lock files that are no files."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -118,6 +119,17 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"), lock_folder(tmp_path / "file" / "run"):
         pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_goes_without(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with lock_folder(tmp_path / "run"):
+        (tmp_path / "run" / "kept").touch()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["kept"]
 
 
 def test_compare_is_refused_beside_another(tmp_path, capsys):

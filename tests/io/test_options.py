@@ -1,4 +1,4 @@
-"""Settings declared once: whatever valid value there is, its JSON, repr and command line give it back."""
+"""Declared settings: JSON, repr and command line restore any valid value."""
 
 import argparse
 import json
@@ -178,10 +178,10 @@ def test_a_new_option_appears_everywhere():
         ({"opt": None}, "unknown opt 'None'"),
         ({"data": " "}, "data must be a text"),
         ({"name": ""}, "name must be a text or nothing, got ''"),
-        ({"name": "\udcff"}, "is no text in UTF-8; rename it"),
-        ({"model_options": {"a": [math.nan]}}, "model_options: nan is no value of an option; write a finite number"),
-        ({"model_options": {"a": {1, 2}}}, "model_options: {1, 2} is no number, text, list or mapping of these"),
-        ({"model_options": {"\udcff": 1}}, "is no text in UTF-8"),
+        ({"name": "\udcff"}, "UTF-8; rename it"),
+        ({"model_options": {"a": [math.nan]}}, "model_options: nan must be a finite number"),
+        ({"model_options": {"a": {1, 2}}}, "model_options: {1, 2} must be a number, a text, or a list"),
+        ({"model_options": {"\udcff": 1}}, "UTF-8"),
         ({"augment_options": [1]}, "augment_options must be names with values, got [1]"),
     ],
 )
@@ -207,7 +207,7 @@ def test_values_are_brought_to_their_normal_form():
     [
         ('{"kind": "margin_classifier"}', "run.json: holds a margin_classifier, not a run"),
         ('{"kind": 3}', "run.json: holds 3, not a run"),
-        ("[1]", "run.json: holds no run"),
+        ("[1]", "run.json: not the settings of a run"),
         ('{"epochs": "3"}', "run.json: epochs must be a whole number"),
     ],
 )

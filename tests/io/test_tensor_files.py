@@ -15,7 +15,7 @@ def test_more_weights_than_memory_are_one_line(tmp_path, monkeypatch):
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.ones(1000)}, path)
     monkeypatch.setattr(resources, "available_memory", lambda: 3999)
-    with pytest.raises(InputError, match=r"4,000 bytes of memory are needed, 3,999 are available"):
+    with pytest.raises(InputError, match=r"needs 4,000 bytes of memory, 3,999 are available"):
         read_safetensors(path)
     monkeypatch.setattr(resources, "available_memory", lambda: None)
     assert read_safetensors(path)["a"].shape == (1000,)
@@ -30,7 +30,7 @@ def test_a_long_list_of_members_is_not_read(tmp_path):
     place = data.rindex(b"PK\5\6")
     data[place + 12 : place + 16] = (1 << 30).to_bytes(4, "little")
     path.write_bytes(data)
-    with pytest.raises(TensorFileError, match="a list of members of 1,073,741,824 bytes"):
+    with pytest.raises(TensorFileError, match="1,073,741,824 bytes"):
         read_torch(path)
 
 

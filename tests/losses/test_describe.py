@@ -69,7 +69,7 @@ def test_state_and_needs_follow_from_what_a_loss_declares():
     for name, (_, default) in Everything.options().items():
         object.__setattr__(loss, name, default)
     assert describe_state(loss) == ["warmup: s", "learnt: b, b", "from batches: s, t", "per sample: luck"]
-    assert describe_needs(loss) == ["class counts", "lengths of x", "7 weights per class"]
+    assert describe_needs(loss) == ["class counts", "norms of x", "7 weights per class"]
 
 
 @pytest.mark.parametrize(
@@ -79,17 +79,17 @@ def test_state_and_needs_follow_from_what_a_loss_declares():
         ("normface(s=learnable(30))", ["learnt: s"], []),
         ("cosface(m=cosine(0, 0.3, steps=9))", ["cosine: m"], []),
         ("adacos", ["from batches: s"], []),
-        ("a_softmax", ["anneal: lam"], ["lengths of x"]),
+        ("a_softmax", ["anneal: lam"], ["norms of x"]),
         ("curricularface", ["from batches: t", "per sample: threshold"], []),
         ("uniface", ["learnt: b"], []),
         ("logit_adjusted(cosine=True)", [], ["class counts"]),
-        ("logit_adjusted", [], ["class counts", "lengths of x and w"]),
+        ("logit_adjusted", [], ["class counts", "norms of x and w"]),
         ("aam_softmax", ["per sample: threshold"], ["k weights per class, where k > 1"]),
         ("aam_softmax(k=2)", ["per sample: threshold"], ["2 weights per class"]),
         ("center", ["per class: centers"], []),
         ("center(learn=True)", ["learnt: centers"], []),
         ("triplet", [], ["several of a class in a batch"]),
-        ("focal", [], ["yes or no as targets"]),
+        ("focal", [], ["binary targets"]),
         ("huber", [], ["numbers as targets"]),
     ],
 )

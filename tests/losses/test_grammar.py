@@ -54,12 +54,12 @@ def test_a_list_splits_outside_parentheses_only():
         ("   ", "an empty loss"),
         ("()", "an empty list of losses"),
         ("arcface(", "cannot read 'arcface\\('"),
-        ("arcface, cosface", "a list of 2 losses where one is wanted"),
+        ("arcface, cosface", "a list of 2 losses"),
         ("arcfase", "unknown loss 'arcfase'; did you mean 'arcface'?"),
         ("arcface(margin=0.3)", "unknown option of arcface 'margin'"),
         ("arcface(0.3)", "options of arcface are given by name"),
         ("arcface(m=0.1, m=0.2)", "m is given twice"),
-        ("arcface(**{'m': 1})", "\\*\\* is not part of the language"),
+        ("arcface(**{'m': 1})", "\\*\\* is not supported"),
         ("arcface(m=__import__('os'))", "unknown schedule '__import__'"),
         ("__import__('os').system('true')", "cannot read"),
         ("arcface.m", "cannot read 'arcface.m'"),
@@ -70,10 +70,10 @@ def test_a_list_splits_outside_parentheses_only():
         ("arcface(m=warmup(0, inf, steps=5))", "end='inf' must be a finite number"),
         ("arcface(m=1e999)", "outside its domain"),
         ("arcface(m=True)", "must be a number"),
-        ("arcface(m=small)", "arcface\\(m\\)='small' must be a number \\(0 ≤ value ≤ 1.5708\\)"),
+        ("arcface(m=small)", "arcface: m='small' must be a number \\(0 ≤ value ≤ 1.5708\\)"),
         ("cosface(m=[])", "an empty list"),
-        ("cosface(m=[0.1, 'a'])", r"cosface\(m\)\[1\]='a' must be a number"),
-        ("triplet(mining=seminard)", "unknown value for triplet\\(mining\\) 'seminard'; did you mean 'semihard'?"),
+        ("cosface(m=[0.1, 'a'])", r"cosface: m\[1\]='a' must be a number"),
+        ("triplet(mining=seminard)", "triplet: mining: unknown value 'seminard'; did you mean 'semihard'?"),
         ("softmax(bias=maybe)", "must be True or False"),
         ("0*arcface", "the factor before \\* must be a number above 0"),
         ("-1*arcface", "the factor before \\* must be a number above 0"),
@@ -88,7 +88,7 @@ def test_a_list_splits_outside_parentheses_only():
         ("arcface(m=warmup(0, 0.5, steps=1" + "0" * 400 + "))", "must be a finite number"),
         ("a_softmax(m=1" + "0" * 400 + ")", "outside its domain"),
         ("3", "cannot read '3'"),
-        ("l_softmax(m=warmup(1, 4, steps=5))", "this option is fixed, give one number"),
+        ("l_softmax(m=warmup(1, 4, steps=5))", "does not take a schedule"),
         ("a" * 5_000_000, "too long"),
         ("(" * 5000 + "arcface" + ")" * 5000, "cannot read"),
         ("arcface(m=" + "-" * 5000 + "1)", "cannot read"),
@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_one_line(text, message):
 
 
 def test_not_text_at_all():
-    with pytest.raises(wm.InputError, match="a loss is written as text"):
+    with pytest.raises(wm.InputError, match="a loss must be a string"):
         wm.parse(64)
 
 

@@ -72,7 +72,7 @@ def test_wrong_inputs_of_pair_losses_are_one_line_errors(spec):
         (torch.zeros(3), torch.tensor([0, 1, 2]), r"float tensor \[N, D\], got \[3\]"),
         (torch.zeros(3, 2, dtype=torch.int64), torch.tensor([0, 1, 2]), "int64"),
         (torch.zeros(3, 2), torch.tensor([0, 1]), r"shape \[3\]"),
-        (torch.zeros(3, 2), torch.tensor([0.0, 1.0, 1.0]), "whole class numbers"),
+        (torch.zeros(3, 2), torch.tensor([0.0, 1.0, 1.0]), "integer class numbers"),
         (torch.zeros(3, 2), torch.tensor([0, -1, 1]), "label -1"),
         (torch.tensor([[1.0, math.nan], [0.0, 1.0]]), torch.tensor([0, 1]), "NaN"),
     ):

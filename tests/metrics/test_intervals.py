@@ -277,7 +277,7 @@ def test_few_misses_or_those_of_one_identity_have_no_interval():
 
 def test_a_handful_of_errors_gives_no_interval_in_any_protocol():
     x, y = random_identities(24, 6, spread_of=0.05)
-    x[0] = -x[0]  # an image that nobody recognises, and by which nobody of its class is recognised
+    x[0] = -x[0]  # an image that matches no image of its class
     assert verification_metrics_of_embeddings(x, y).accuracy_interval is None
     shots = few_shot_metrics(x, y, episodes=300)
     assert shots.accuracy < 100.0
@@ -297,7 +297,7 @@ def test_identification_rests_on_ten_known_images_that_are_found():
     labels = torch.cat((torch.arange(20).repeat(3), 30 + torch.arange(300) // 10))
     found = open_set_metrics(torch.cat((known, unknown)), labels, gallery, torch.arange(30), fars=(0.1, 0.01))
     assert found.dir[0.1] is found.dir[0.01] is None
-    assert found.missing_reasons["dir 0.1"] == "at least 10 known images must be found; there are 9"
+    assert found.missing_reasons["dir 0.1"] == "at least 10 known images must be identified; there are 9"
     assert (
         found.missing_reasons["dir 0.01"] == "1 % needs at least 10 false alarms: 1,000 unknown images; there are 300"
     )
@@ -368,7 +368,7 @@ def test_no_identity_is_in_two_folds():
 
 
 def test_repeated_pairs_stay_in_one_fold():
-    """Listed pairs: whatever shares an image is in one fold, where all pairs do not hang together."""
+    """Listed pairs that share an image are in one fold, unless all pairs are connected."""
     draw = np.random.default_rng(0)
     group = np.repeat(np.arange(60), 4)  # sixty groups of four pairs among three identities
     first = 3 * group + draw.integers(3, size=len(group))
@@ -405,7 +405,7 @@ def test_identities_of_listed_pairs():
     more_first, more_second = np.append(first, [0, 2]), np.append(second, [3, 4])
     kinds = np.append(same, [False, False])
     found = select_pairs(more_first, more_second, kinds)
-    assert found.rows.tolist() == [0, 1, 2, 3, 6, 7]  # without an image beside itself, and a pair turned round
+    assert found.rows.tolist() == [0, 1, 2, 3, 6, 7]  # without an image paired with itself, and a reversed pair
     assert (found.identities[[0, 1, 2]] == found.identities[0]).all()
     assert found.identities[3] == found.identities[4] != found.identities[0]
     by_folder = select_pairs(more_first, more_second, kinds, ["a", "a", "a", "b", "b"])
@@ -421,7 +421,7 @@ def test_identities_of_listed_pairs():
     [
         (([1, 2], [1, 2]), "two lists of 4"),
         (([1.5, 2, 3, 4], [1.5, 2, 5, 6]), "two lists of 4"),
-        (([1, 2, 3, 4], [1, 2, 3, 6]), "exactly where both"),
+        (([1, 2, 3, 4], [1, 2, 3, 6]), "contradict"),
     ],
 )
 def test_bad_identities_are_one_line(identities, words):

@@ -48,7 +48,7 @@ def test_queries_without_a_match_do_not_count():
     extra, strange = torch.randn(3, 16), torch.tensor([90, 91, 92])
     found = retrieval_metrics(torch.cat((x, extra)), torch.cat((y, strange)), x, y)
     assert (found.queries, found.without_match) == (50, 3)
-    with pytest.raises(InputError, match="nothing to find"):
+    with pytest.raises(InputError, match="at least one query"):
         retrieval_metrics(extra, strange)
 
 

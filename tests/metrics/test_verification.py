@@ -38,7 +38,7 @@ def test_intervals_cover_and_shrink():
     ("scores", "same", "words"),
     [
         ([1.0], [True, False], "one length"),
-        ([1.0, np.nan], [True, False], "not a number"),
+        ([1.0, np.nan], [True, False], "NaN"),
         ([1.0], [True], "both kinds"),
     ],
 )

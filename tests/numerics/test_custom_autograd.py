@@ -118,7 +118,7 @@ def assert_same_derivatives(one, other):
 def test_value_gradient_and_second_derivative_are_those_of_the_definition(name, number):
     entry = FUNCTIONS[name]
     inputs = CASES[name][number]
-    if name == "Cosines" and inputs[2] is not None:  # lengths that are known are no inputs of the definition
+    if name == "Cosines" and inputs[2] is not None:  # known norms are not inputs of the definition
         inputs = (*inputs[:2], *(t.to(torch.float64) for t in inputs[2:]))
         x, w = (t.clone().requires_grad_() for t in inputs[:2])
         along = random(3, 6, seed=9)

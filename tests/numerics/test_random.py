@@ -1,4 +1,4 @@
-"""Draws and augmented batches are the same bits whatever the process's defaults are, and whoever changes them when."""
+"""Draws and augmented batches are the same bits under any process-wide defaults, also if these change."""
 
 import contextlib
 import re

@@ -95,14 +95,15 @@ def test_both_curves_end_where_ten_pairs_support_them():
     draw = np.random.default_rng(0)
     same = np.arange(3000) >= 2000
     roc = roc_curve(np.clip(0.2 * draw.normal(size=3000) + 0.5 * same, -1, 1), same)
-    for svg, least in (
-        (pictures.draw_roc_curve(roc, 1000, 2000, "t"), 0.0),
-        (pictures.draw_det_curve(roc, 1000, 2000, "t"), 10 / 1000),
+    for drawn, scale, least in (
+        (pictures.draw_roc_curve(roc, 1000, 2000, "t"), 100.0, 0.0),
+        (pictures.draw_det_curve(roc, 1000, 2000, "t"), 1.0, 10 / 1000),
     ):
-        title = re.search(r"<title>(?:TAR|misses): ([^<]*)</title>", svg)
-        points = [tuple(map(float, part.split(" → "))) for part in title.group(1).split(", ")]
-        assert min(far for far, _ in points) >= 10 / 2000
-        assert min(value for _, value in points) >= least
+        far, rate = drawn.axes.lines[0].get_data()
+        assert min(far) >= 10 / 2000
+        assert min(rate) / scale >= least
+        tar = np.array([max(roc.tar[roc.far == one]) for one in far])
+        assert rate / scale == pytest.approx(tar if scale == 100.0 else 1.0 - tar)
 
 
 def test_a_run_is_judged_by_all_pairs_with_intervals():

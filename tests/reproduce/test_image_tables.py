@@ -27,7 +27,7 @@ TINY = TrainConfig(
 
 @pytest.fixture
 def tiny_sizes(monkeypatch):
-    """The CPU size, smaller still: a test wants the way, not the figures."""
+    """A smaller CPU size: the test checks the procedure, not the results."""
     monkeypatch.setattr(runs, "_CPU_CONFIG", replace(TINY, augment="paper"))
 
 
@@ -246,8 +246,8 @@ def test_columns_show_means_spreads_and_the_winner():
 
 def test_pictures_escape_names():
     hostile = "<script>"
-    assert hostile not in draw_strip_plot([hostile], [[1.0, 2.0]], [None], ["#000"], hostile, hostile)
-    assert hostile not in draw_ridgeline([hostile, "2"], [[1, 2], [0, 0]], "#000", hostile)
+    assert hostile not in draw_strip_plot([hostile], [[1.0, 2.0]], [None], ["#000"], hostile, hostile).to_svg()
+    assert hostile not in draw_ridgeline([hostile, "2"], [[1, 2], [0, 0]], "#000", hostile).to_svg()
 
 
 def test_run_folders_keep_their_names():

@@ -50,7 +50,7 @@ def test_table1_next_to_the_papers(data_dir, capsys):
     assert "arcgrad(s=5): at least the paper's value on" in out
     assert "AdaCos on two classes" in out
     page = html.unescape(Path("out/report.html").read_text())
-    for heading in ("Ours beside the paper's", "Why AdaCos is at chance", "Critical-difference diagram"):
+    for heading in ("Our results next to the paper", "Why AdaCos is at chance", "Critical-difference diagram"):
         assert heading in page
     assert "reproduce table1" in page
     assert "--min-steps 20" in page
@@ -60,7 +60,7 @@ def test_table1_next_to_the_papers(data_dir, capsys):
     before = Path("out/results.jsonl").read_bytes()
     assert main(arguments) == 0
     assert Path("out/results.jsonl").read_bytes() == before
-    assert f"{len(found)} results were there already" in capsys.readouterr().out
+    assert f"{len(found)} results existed already" in capsys.readouterr().out
 
 
 def test_the_papers_folds_are_plain_even_where_a_class_is_rare(data_dir, monkeypatch):

@@ -199,7 +199,7 @@ def test_not_worse_is_the_best_and_those_the_test_does_not_part_from_it():
         (lambda: stats.corrected_t_test([1.0, 2.0], [1.0, 3.0], 1.0), "test_fraction=1.0"),
         (lambda: stats.corrected_t_test([1.0, 2.0], [1.0, 3.0], (0, 10)), "(n_train, n_test)"),
         (lambda: stats.interval([1.0, 2.0], 0.1, 95), "level=95"),
-        (lambda: stats.methods_not_worse({}, 0.1), "no method"),
+        (lambda: stats.methods_not_worse({}, 0.1), "at least one method"),
         (lambda: stats.methods_not_worse({"x": [1.0], "y": [1.0, 2.0]}, 0.1), "'x' has 1 folds and 'y' 2"),
         (lambda: stats.methods_not_worse({"x": [1.0]}, 0.1, family="all"), "'best' or 'pairs'"),
     ],

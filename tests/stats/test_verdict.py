@@ -164,7 +164,7 @@ def test_low_training_accuracy_is_enough_where_test_folds_are_too_uneven_for_a_t
 
 
 def test_a_noisy_table_is_no_underfitting():
-    """Where nobody can do better than 70 %, a training accuracy of 71 % is right."""
+    """If no method can exceed 70 %, a training accuracy of 71 % is not underfitting."""
     assert verdict_of_means([70, 69.8], [71, 70.9], {"forest": 69.5, "line": 70.2}, folds_around(60, 3, 20)) is None
 
 
@@ -194,7 +194,7 @@ def test_no_better_than_the_majority_class():
     assert found.sentence.endswith("no statement about the losses.")
     assert verdict_of_means([79, 73], [80, 79], {"forest": 70}, majority) is None
     assert verdict_of_means([74, 73], [80, 79], {"forest": 85}, majority).kind == "underfit"  # something can be learnt
-    # so few folds show nothing, but a lead of half the errors is no chance
+    # so few folds show nothing, but a lead of half the errors is not chance
     few = FoldScores({"a": [90.0, 70.0]}, {}, {}, [50.0, 52.0])
     assert verdict_if_not_comparable(few, 0.5) is None
 

@@ -1,4 +1,4 @@
-"""Attacks of every kind in small: files, names and servers of strangers; all of them in `python -m stress`."""
+"""Small attacks of every kind: untrusted files, names and servers; all of them are in `python -m stress`."""
 
 import ast
 import gzip
@@ -86,7 +86,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
     index = json.loads((place / "index.json").read_text())
     part = index["tensors"]["model.weight"]["parts"][0]
     for changed, words in (
-        ({2: "../secret"}, "no part of a sharded checkpoint"),
+        ({2: "../secret"}, "not a file of a sharded checkpoint"),
         ({2: "__0_1.distcp"}, "not there"),
         ({4: 2**50}, "its files hold"),
         ({3: -1}, "no sizes"),
@@ -109,7 +109,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
     with pytest.raises(InputError, match="damaged"):
         attack_pickles.load_shards(str(place))
     (place / "index.json").unlink()
-    with pytest.raises(InputError, match="holds no sharded checkpoint"):
+    with pytest.raises(InputError, match="not a sharded checkpoint"):
         attack_pickles.load_shards(str(place))
     assert not payload.marker.exists()
 

@@ -321,7 +321,7 @@ def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
         ("metrics.jsonl", '{"epoch": 1, "histogram": {"target": []}}\n', "histogram is not a list of counts"),
         ("record.json", "7", "not the record of a run"),
         ("record.json", '{"test": {"top1": {}}}', "top1 is not a number"),
-        ("record.json", '{"confusion": [[1, 2]]}', "confusion is no square"),
+        ("record.json", '{"confusion": [[1, 2]]}', "confusion is not a square"),
     ],
 )
 def test_a_report_of_an_edited_folder_is_one_line(name, text, said, tmp_path, capsys):

@@ -70,7 +70,7 @@ def test_all_is_well(use_checks, capsys, tmp_path):
     use_checks(FINE, SLOW)
     assert main(["--json", str(tmp_path / "record.json")]) == 0
     said = capsys.readouterr()
-    assert "[bold]as told[/bold]" in said.out  # text of a check is no markup
+    assert "[bold]as told[/bold]" in said.out  # text of a check is not markup
     assert "fine: half" in said.err
     record = json.loads((tmp_path / "record.json").read_text())
     assert [line["name"] for line in record["checks"]] == ["fine"]  # slow ones only with --long
@@ -87,7 +87,7 @@ def test_what_did_not_survive_is_code_1_and_the_others_are_run(use_checks, capsy
     use_checks(breaks, Check("worse", "worse", "input", False, _run_worse), FINE)
     assert main(["--json", str(tmp_path / "record.json")]) == 1
     said = capsys.readouterr().out
-    assert "the check itself broke: RuntimeError: of its own" in said
+    assert "the check itself failed: RuntimeError: of its own" in said
     assert "worse: the second" in said
     lines = {line["name"]: line for line in json.loads((tmp_path / "record.json").read_text())["checks"]}
     assert [(lines[name]["tried"], lines[name]["survived"]) for name in ("breaks", "worse", "fine")] == [
@@ -118,7 +118,7 @@ def test_a_record_is_brought_up_to_date(use_checks, tmp_path, capsys):
 def test_what_takes_long_must_be_asked_for(use_checks):
     use_checks(FINE, SLOW)
     assert select_checks(None, long=True) == [FINE, SLOW]
-    with pytest.raises(InputError, match="slow takes long: add --long"):
+    with pytest.raises(InputError, match="slow is a long check: add --long"):
         select_checks(["slow"], long=False)
 
 

@@ -86,7 +86,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         (["--losses", "svm"], ["unknown loss 'svm'"]),
         (["--losses", ""], ["an empty loss"]),
         (["--losses", "softmax,, adacos"], ["cannot read"]),
-        (["--losses", "arcface(m=9)"], ["arcface(m)=9 is outside its domain"]),
+        (["--losses", "arcface(m=9)"], ["arcface: m=9 is outside its domain"]),
         (["--losses", "softmax, triplet"], ["triplet", "has no class weights", "add a margin"]),
         (["--losses", "l1"], ["l1 does not choose between classes"]),
         (["--losses", "cross_entropy", "--label-smoothing", "0.1"], ["cross_entropy", "label_smoothing"]),

@@ -362,10 +362,10 @@ def test_notes_are_printed_once_and_kept(capsys):
     assert said == [f"note: {note}" for note in report.notes]
     assert "25 rows are copies of an earlier row" in said[0]
     assert "always answering it would be right in 90.0 %" in said[1]
-    assert "adacos with 2 classes falls to a scale of 0" in said[2]
+    assert "adacos with 2 classes has a scale of 0" in said[2]
     assert compare(lopsided, losses="softmax, adacos").notes == report.notes
     assert capsys.readouterr() == ("", "")
-    assert "falls to a scale of 0" in report.to_html()
+    assert "a scale of 0" in report.to_html()
     lost = compare("iris", losses="softmax", mlp_config=wm.MLPConfig(hidden=(4,), lr=1e30, epochs=0, min_steps=20))
     (note,) = lost.notes
     assert note.startswith("iris: softmax diverged")

@@ -33,10 +33,10 @@ def test_the_tour_is_complete(sections):
 def test_numbers_are_those_of_the_slides(sections):
     said = find_frame(sections["surprise"], "0.1").caption
     assert said == "squared error 0.81, slope -1.8; cross-entropy 2.30, slope -10.0"
-    assert "l1 settles at 2.00" in find_frame(sections["outliers"], "8").caption
-    assert "begins with s = √2 log(C−1) = 0.00" in find_frame(sections["adacos"], "2").caption
+    assert "l1: minimum at 2.00" in find_frame(sections["outliers"], "8").caption
+    assert "starts with s = √2 log(C−1) = 0.00" in find_frame(sections["adacos"], "2").caption
     assert "at 60° the target's cosine 0.5 counts as -0.50" in find_frame(sections["psi"], "2").caption
-    assert find_frame(sections["contrastive"], "1").caption == "two classes are left in peace from 60° on"
+    assert find_frame(sections["contrastive"], "1").caption == "different classes have no loss from 60° on"
     assert "semi-hard: loss" in find_frame(sections["triplet"], "32°").caption
     assert "keeps 0" in find_frame(sections["triplet"], "80°").caption
 
@@ -55,7 +55,7 @@ def test_bands_are_the_theorys(sections):
     width = math.degrees(angular_margin("a_softmax(m=3, lam=0)", math.radians(90)))
     assert width == pytest.approx(45, abs=1e-6)
     assert f"{width:.1f}° between classes 90° apart" in find_frame(sections["a_softmax"], "3").caption
-    assert find_frame(sections["arcface"], "0.3").caption.count("17.2°") == 3  # 0.3 rad, whatever the distance
+    assert find_frame(sections["arcface"], "0.3").caption.count("17.2°") == 3  # 0.3 rad for any distance
 
 
 def test_the_page_is_one_file(made_once, tmp_path):

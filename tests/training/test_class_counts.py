@@ -124,7 +124,7 @@ def test_other_epochs_move_the_start_and_that_is_said(tmp_path):
             "class_weight_start says from when on class weights count; give class_weight too",
         ),
         ({"class_weight": "balanced", "class_weight_start": 1.0}, "class_weight_start must be a number"),
-        ({"class_weight": "balanced", "loss": "cross_entropy"}, "no margin that could take class_weight"),
+        ({"class_weight": "balanced", "loss": "cross_entropy"}, "has no margin, which is needed for class_weight"),
     ],
 )
 def test_bad_class_weights_are_one_line(tmp_path, options, message):

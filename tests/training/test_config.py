@@ -180,7 +180,7 @@ def test_a_run_comes_back_from_its_text_as_it_was():
     ("text", "says"),
     [
         ("{", "not JSON"),
-        ("[1]", "holds no run"),
+        ("[1]", "not the settings of a run"),
         (json.dumps({"epoks": 3}), "did you mean 'epochs'?"),
         (json.dumps({"epochs": "3"}), "epochs must be a whole number"),
         (json.dumps({"train_fraction": "x"}), "train_fraction must be a number above 0 and at most 1"),

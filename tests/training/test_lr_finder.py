@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,10 +21,10 @@ from widemargin.training.logging import ProgressReporter
 from widemargin.training.lr_finder import (
     MAX_LR,
     MIN_LR,
+    draw_lr_chart,
     find_lowest_loss_lr,
     find_lr,
     has_loss_risen,
-    render_lr_svg,
     smooth_losses,
 )
 from widemargin.training.train import train
@@ -154,7 +155,8 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
     again = config_of_command(shlex.join(shlex.split(captured.out.splitlines()[-1])[2:]))
     assert again == TrainConfig.from_json(json.dumps({**found["run"], "lr": found["suggestion"]}))
     assert 10 <= captured.out.count("e-0") <= 16
-    assert len(ElementTree.parse(out / "lr_finder.svg").getroot()) > 20
+    picture = ElementTree.parse(out / "lr_finder.svg").getroot()
+    assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == len(found["losses"])
     assert main([*words, "--quiet"]) == 0  # the folder is free for the run itself
     assert main([*words[:-1], str(out), "--find-lr"]) == 2
     assert "already holds a run: choose another --out" in capsys.readouterr().err
@@ -205,4 +207,12 @@ def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypat
 
 def test_a_picture_of_few_steps(run):
     found = find_lr(run, low=1e-3, high=2e-3, steps=11, quiet=True)
-    ElementTree.fromstring(render_lr_svg(replace(found, suggestion=1e-4, config=replace(run, model="a<b>&c"))))
+    named = replace(found, suggestion=1e-4, config=replace(run, model="a<b>&c"))
+    chart = draw_lr_chart(named)
+    dots, line, suggested = chart.axes.lines
+    low, high = chart.axes.get_ylim()
+    np.testing.assert_allclose(dots.get_xydata().T, [found.lrs, np.clip(found.losses, low, high)])
+    assert line.get_ydata() == pytest.approx(np.clip(found.smoothed_losses, low, high))
+    assert list(suggested.get_xdata()) == [found.lrs[0]] * 2  # a lower rate is at the edge
+    assert min(found.smoothed_losses) > low
+    ElementTree.fromstring(named.to_svg())

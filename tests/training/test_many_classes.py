@@ -101,13 +101,13 @@ def test_of_very_many_mistakes_the_most_frequent_are_kept():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("7", "no square of counts, nor"),
+        ("7", "square of counts"),
         ('{"images": [1], "right": [1]}', "nor counts with mistakes"),
         ('{"images": [1], "right": [1], "mistakes": {"true": [0], "answer": [], "times": []}}', "different lengths"),
         ('{"images": [1], "right": [1, 2], "mistakes": {"true": [], "answer": [], "times": []}}', "different lengths"),
         ('{"images": [1], "right": [1], "mistakes": {"true": [0], "answer": [1], "times": [1]}}', "beyond its 1"),
-        ('{"images": [-1], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "holds no counts"),
-        ('{"images": [1.5], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "holds no counts"),
+        ('{"images": [-1], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "other than counts"),
+        ('{"images": [1.5], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "other than counts"),
     ],
 )
 def test_a_record_whose_confusion_was_edited_is_one_line(text, said, tmp_path, capsys):

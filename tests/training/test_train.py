@@ -18,6 +18,7 @@ from widemargin.training import inputs
 from widemargin.training.config import TrainConfig
 from widemargin.training.divergence import DivergedError
 from widemargin.training.logging import ProgressReporter
+from widemargin.training.model import ModelEMA
 from widemargin.training.optim import PlateauScheduler, learning_rate
 from widemargin.training.train import train
 from widemargin.training.trainer import Trainer
@@ -203,6 +204,39 @@ def test_averaged_weights_are_judged_and_the_others_trained(data_dir):
     average, training.ema = training.ema, None
     assert average is not None
     assert averaged["loss"] != training.evaluate(training.inputs.test)["loss"]
+
+
+def test_the_average_is_that_of_the_formula_and_leaves_the_rest_to_the_model():
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    net.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+    average = ModelEMA(net, 0.9)
+    names = ["0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"]
+    assert list(average.values) == names
+    wanted = {name: net.state_dict()[name].double() for name in names}  # from the initial state on
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        net(torch.randn(8, 3, generator=draw))
+        for parameter in net.parameters():
+            parameter.data += torch.randn(parameter.shape, generator=draw)
+        average.update_parameters(net)
+        wanted = {name: 0.9 * value + 0.1 * net.state_dict()[name].double() for name, value in wanted.items()}
+    own = {name: value.clone() for name, value in net.state_dict().items()}
+    average.swap(net)
+    swapped = net.state_dict()
+    for name in names:
+        torch.testing.assert_close(swapped[name].double(), wanted[name], rtol=1e-6, atol=1e-6)
+        assert torch.equal(average.values[name], own[name])
+    assert swapped["1.num_batches_tracked"] == 5
+    assert torch.equal(swapped["mask"], own["mask"])
+    average.swap(net)
+    assert all(torch.equal(value, own[name]) for name, value in net.state_dict().items())
+
+
+def test_a_model_that_cannot_be_copied_is_one_line():
+    net = torch.nn.Linear(2, 2)
+    net.cached = net.weight * 2  # no leaf, which torch does not copy
+    with pytest.raises(InputError, match=r"ema=0.9 .* cannot be copied"):
+        ModelEMA(net, 0.9)
 
 
 def test_start_from_another_run(tmp_path, data_dir):

@@ -32,7 +32,7 @@ def test_one_method_has_nothing_to_be_compared_with(capsys):
             assert one.ranks == (1.0,)
 
 
-@pytest.mark.parametrize("sets", [1, 2, 15, 60])
+@pytest.mark.parametrize("sets", [1, 2, 15, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("methods", [1, 2, 7, 14])
 def test_a_page_of_any_size_is_one_file_in_order(sets, methods):
     names = list(dict.fromkeys([*PAPER_LOSSES, *list_losses("margins")]))[:methods]

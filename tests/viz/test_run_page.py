@@ -9,7 +9,7 @@ import pytest
 from colours import FAST, draw
 from widemargin.cli.main import main
 from widemargin.metrics.confusion import Confusion
-from widemargin.viz.lines import EpochSeries, draw_epoch_curves
+from widemargin.viz.charts import Line, draw_epoch_curves
 from widemargin.viz.matrices import draw_confusion_matrix, most_common_confusions
 
 
@@ -143,16 +143,25 @@ def test_what_is_no_run_is_one_line(tmp_path, capsys):
         assert main(["report", str(tmp_path), *words]) == 2
 
 
-def test_small_numbers_fill_their_picture():
-    picture = draw_epoch_curves([EpochSeries("rate", [(1, 1e-4), (2, 3e-4), (3, 0.0)], "#123456")], "unit", "t")
-    heights = [float(spot.split(",")[1]) for spot in picture.partition('points="')[2].partition('"')[0].split()]
-    assert max(heights) - min(heights) > 200
+def test_curves_over_epochs_have_their_points_and_fill_their_picture():
+    points = [(1, 1e-4), (2, 3e-4), (3, 0.0)]
+    drawn = draw_epoch_curves(
+        [Line("rate", points, "#123456"), Line("held out", points[:2], "#654321", True)], "u", "t"
+    )
+    assert [line.get_xydata().tolist() for line in drawn.axes.lines[:2]] == [
+        [list(p) for p in points[:n]] for n in (3, 2)
+    ]
+    low, high = drawn.axes.get_ylim()
+    assert (low, high) == pytest.approx((-1.5e-5, 3.15e-4))
+    assert [text.get_text() for text in drawn.axes.texts] == ["rate 0", "held out 0.0003"]
 
 
 def test_pictures_escape_and_hold_single_points():
-    picture = draw_epoch_curves([EpochSeries("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
-    assert "<x>" not in picture
-    assert "&lt;x&gt;" in picture
+    drawn = draw_epoch_curves([Line("<x>", [(1, 2.0)], "#123456")], "a < b", "t")
+    line = drawn.axes.lines[0]
+    assert (line.get_xydata().tolist(), line.get_marker()) == ([[1, 2.0]], "o")
+    assert "<x>" not in drawn.to_svg()
+    assert "&lt;x&gt;" in drawn.to_svg()
     assert draw_confusion_matrix(Confusion.from_json([[3, 1], [0, 2]]), ["<a>", "b"], "t").count("<rect") == 3
     assert most_common_confusions(Confusion.from_json([[3, 1], [2, 2]]), ["a", "b"]) == [
         ("b", "a", 2, 50.0),

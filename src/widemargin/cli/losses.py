@@ -11,9 +11,9 @@ from ..viz.loss_listing import GROUP_NAMES
 
 def add_losses_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("name", nargs="*", help="explain these: names, aliases or full spellings")
+    parser.add_argument("name", nargs="*", help="losses to describe, by name, alias or loss string")
     parser.add_argument("--group", choices=GROUP_NAMES, metavar="NAME", help=f"one of {', '.join(GROUP_NAMES)}")
-    parser.add_argument("--format", choices=("text", "md", "json"), default="text", help="how to print")
+    parser.add_argument("--format", choices=("text", "md", "json"), default="text", help="output format (default text)")
     parser.set_defaults(run=_run_losses)
 
 
@@ -25,7 +25,7 @@ def _run_losses(options: argparse.Namespace) -> None:
 
 def add_curves_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("--losses", help='a list such as "arcface(m=0.3), arcgrad(s=5)"; all of them by default')
+    parser.add_argument("--losses", help='a list such as "arcface(m=0.3), arcgrad(s=5)"; default: all')
     parser.add_argument("--num-classes", type=int, default=10, help="number of classes (default 10)")
     parser.add_argument("--out", default="curves.svg", help="file to write: .svg, .png or .pdf (default curves.svg)")
     parser.set_defaults(run=_run_curves)
@@ -43,8 +43,8 @@ def _run_curves(options: argparse.Namespace) -> None:
 def add_theory_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--num-classes", type=int, required=True, help="number of classes")
-    parser.add_argument("--scale", type=float, nargs="+", default=[], help="print the theoretical gap of this scale")
-    parser.add_argument("--gap", type=float, nargs="+", default=[], help="print the scale for this gap in radians")
+    parser.add_argument("--scale", type=float, nargs="+", default=[], help="print the gap for each scale")
+    parser.add_argument("--gap", type=float, nargs="+", default=[], help="print the scale for each gap in radians")
     parser.set_defaults(run=_run_theory)
 
 

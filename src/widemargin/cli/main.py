@@ -12,10 +12,10 @@ from .parser import CommandParser, run_command_line, select_subcommands
 
 
 def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
-    """The parser of `widemargin`.
+    """Build the parser of `widemargin`.
 
-    With the words of a command line, only the options of the command it names are added, and only its file is imported;
-    of the other commands there is the help line. Without words, or if they name no command, everything is added.
+    Given a command line, only the options of the requested command are added and only its file is imported; other
+    commands have only their help line. Without a command line, or without a known command in it, everything is added.
     """
     top = CommandParser(
         prog="widemargin",
@@ -26,14 +26,14 @@ def build_parser(argv: Sequence[str] | None = None) -> CommandParser:
     subparsers = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     needed = select_subcommands(COMMANDS, argv)
     for name, (module, summary) in COMMANDS.items():
-        parser = subparsers.add_parser(name, help=summary)
+        parser = subparsers.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         if name in needed:
             file = importlib.import_module(f"{__package__}.{module}")
             if name == "reproduce":
                 file.add_arguments(parser, argv[argv.index(name) + 1 :] if argv is not None and name in argv else None)
             elif hasattr(file, "add_arguments"):
                 file.add_arguments(parser)
-            else:  # a file of several commands
+            else:  # a file with several commands
                 getattr(file, f"add_{name}_arguments")(parser)
     return top
 

@@ -1,6 +1,6 @@
 """Argument parsing and exit codes shared by `widemargin`, `python -m benchmarks` and `python -m stress`.
 
-A mistake of the user's is one line on standard error that names the nearest option or command, and exit code 2.
+A user error is one line on standard error that names the nearest option or command, and exit code 2.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reports a mistake in one line with the nearest existing name, and exits with code 2."""
+    """Reports an error in one line with the nearest existing name, and exits with code 2."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs["allow_abbrev"] = False
@@ -43,47 +43,47 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        found = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        if found:
-            near = get_close_matches(found[1], [name.strip("'") for name in found[2].split(", ")], n=1)
+        match = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if match:
+            near = get_close_matches(match[1], [name.strip("'") for name in match[2].split(", ")], n=1)
             message += f"; did you mean {near[0]!r}?" if near else ""
         self.exit(2, one_line(f"{self.prog}: {message} (see {self.prog} --help)") + "\n")
 
     def all_actions(self) -> list[argparse.Action]:
-        """Every argument of this parser and of the commands below it."""
-        found: list[argparse.Action] = []
+        """Return every argument of this parser and of its subcommands."""
+        actions: list[argparse.Action] = []
         for action in self._actions:
-            found.append(action)
+            actions.append(action)
             if isinstance(action, argparse._SubParsersAction):
-                found += [inner for sub in action.choices.values() for inner in sub.all_actions()]
-        return found
+                actions += [inner for sub in action.choices.values() for inner in sub.all_actions()]
+        return actions
 
     def subparser_for(self, words: Sequence[str]) -> CommandParser:
-        """The parser of the command that the words name, as far down as they go."""
-        found = self
+        """Return the parser of the (sub)command that the words name."""
+        parser = self
         for word in words:
-            below = next((a for a in found._actions if isinstance(a, argparse._SubParsersAction)), None)
+            below = next((a for a in parser._actions if isinstance(a, argparse._SubParsersAction)), None)
             if below is not None and word in below.choices:
-                found = below.choices[word]
-        return found
+                parser = below.choices[word]
+        return parser
 
     def all_option_strings(self) -> list[str]:
-        """Every option name of this parser and of the commands below it."""
+        """Return every option name of this parser and of its subcommands."""
         return [name for action in self.all_actions() for name in action.option_strings]
 
     def commands_with(self, option: str) -> list[str]:
-        """The commands below this parser, as they are typed, that have an option of their own with this name."""
-        found = []
+        """Return the subcommands, as typed, that have an option with this name."""
+        commands = []
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 for name, sub in action.choices.items():
                     own = [name] if any(option in inner.option_strings for inner in sub._actions) else []
-                    found += own + [f"{name} {below}" for below in sub.commands_with(option)]
-        return found
+                    commands += own + [f"{name} {below}" for below in sub.commands_with(option)]
+        return commands
 
 
 def find_unknown_option(words: Iterable[str], known: Sequence[str]) -> str | None:
-    """The first word that is written as an option and is none; negative numbers and what follows `--` are values.
+    """Return the first unknown option among the words; negative numbers and words after `--` are values.
 
     >>> find_unknown_option(["train", "--lr", "-1", "-lr=3"], ["--lr"]), find_unknown_option(["--", "--x"], ["--lr"])
     ('-lr', None)
@@ -99,7 +99,7 @@ def find_unknown_option(words: Iterable[str], known: Sequence[str]) -> str | Non
 
 
 def explain_unknown_option(name: str, parser: CommandParser, build_parser: Callable[..., CommandParser]) -> str:
-    """What to type instead of an unknown option: the nearest of the command's own, or the commands that have it."""
+    """Suggest a replacement for an unknown option: the nearest one of this command, or the commands that have it."""
     plain = name.lstrip("-").lower()
     known = [option[2:] for option in parser.all_option_strings() if option.startswith("--")]
     longer = sorted((option for option in known if plain and option.startswith(plain)), key=len)
@@ -113,10 +113,10 @@ def explain_unknown_option(name: str, parser: CommandParser, build_parser: Calla
 
 
 def select_subcommands(names: Iterable[str], argv: Sequence[str] | None) -> set[str]:
-    """Those of the commands `names` whose options are needed to parse the words `argv`.
+    """Return those of the commands `names` whose options are needed to parse the words `argv`.
 
-    That is the command which was typed, and none for the help. Without `argv` it is all of them, and also where no
-    command was typed: then a mistake is explained by what any of them knows.
+    That is the requested command, or none for the help. Without `argv`, or without a known command in it, all are
+    returned, so that an error can suggest options of any command.
 
     >>> select_subcommands(["losses", "train"], ["train", "--lr", "0.1"]), select_subcommands(["losses"], ["--help"])
     ({'train'}, set())
@@ -136,7 +136,7 @@ def run_command_line(
 ) -> int:
     """Parse and run a command line of the program `prog`, and return its exit code.
 
-    0 is success, 1 a check that failed, 2 a mistake of the user's, 75 a run that was asked to stop.
+    0 is success, 1 a check that failed, 2 a user error, 75 a run that was stopped by a signal.
     """
     words = [normalize_flag(word) for word in (sys.argv[1:] if argv is None else argv)]
     for stream in (sys.stdout, sys.stderr):
@@ -190,7 +190,7 @@ def run_command_line(
 
 
 def _print_error(prog: str, text: str) -> None:
-    """Print an error as one printable line of limited length, whatever input it quotes."""
+    """Print an error as one printable line of bounded length."""
     print(one_line(f"{prog}: {text}"), file=sys.stderr)
 
 

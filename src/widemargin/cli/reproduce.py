@@ -12,16 +12,16 @@ from pathlib import Path
 from .. import reproduce
 from .parser import select_subcommands
 
-_SHARED = ("__init__", "paper", "seed_flags")  # shared by recipes; the rest is in `reproduce.parts`
+_SHARED = ("__init__", "paper", "seed_flags")  # shared by recipes; more of it is in `reproduce.parts`
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes: every file of `reproduce` that is one."""
+    """Return the names of the recipes: the files of `reproduce` that define one."""
     return sorted(path.stem for path in Path(reproduce.__path__[0]).glob("*.py") if path.stem not in _SHARED)
 
 
 def add_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> None:
-    """One command per recipe; only the recipe that the words `argv` name is imported, as for commands."""
+    """Add one subcommand per recipe; only the recipe named in `argv` is imported."""
     subparsers = parser.add_subparsers(dest="recipe", metavar="RECIPE", required=True, parser_class=type(parser))
     needed = select_subcommands(recipe_names(), argv)
     for name in recipe_names():
@@ -34,6 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser, argv: Sequence[str] | None = 
 
 
 def _read_docstring(name: str) -> str:
-    """The docstring of a recipe's file, without importing it."""
+    """Return the docstring of a recipe's file without importing it."""
     source = Path(reproduce.__path__[0]).joinpath(f"{name}.py").read_text(encoding="utf-8")
     return ast.get_docstring(ast.parse(source)) or ""

@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> None:
 
     check_writable(check_suffix(options.out, (".html",)))
     if not options.train and (options.json or options.runs_dir or options.data_dir):
-        given = "--json" if options.json else "--runs-dir" if options.runs_dir else "--data-dir"
-        raise InputError(f"{given} requires --train, which trains the gallery again")
+        flag = "--json" if options.json else "--runs-dir" if options.runs_dir else "--data-dir"
+        raise InputError(f"{flag} requires --train, which trains the gallery again")
     gallery = load_gallery()
     if options.train:
         if options.json:

@@ -2,6 +2,8 @@
 
 Only https (http from this machine itself, for tests and mirrors behind a tunnel), also after a redirect; bounded in
 size, checked against a known SHA-256; what arrives is bytes and is never run or unpickled.
+
+Not by pooch, which follows https to http, has no bound, sends .netrc's passwords and knows certifi's authorities only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Embeddings in files: .npz (NumPy) or .parquet (a table), with the names of the images and their labels."""
+"""Embeddings in .npz (NumPy) or .parquet (table) files, with the names of the images and their labels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EmbeddingTable:
-    """Embeddings [N, D], a name and a label for each; the label of a file is the folder it lies in."""
+    """Embeddings [N, D], with a name and a label for each; the label of a file is its folder."""
 
     x: Tensor
     names: list[str]
@@ -28,7 +28,7 @@ class EmbeddingTable:
 
 
 def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> EmbeddingTable:
-    """Embeddings of image files, of folders of them, or of a set by its name (training part, then test part)."""
+    """Compute embeddings of image files, of folders of images, or of a data set (training part, then test part)."""
     from ..data.images.sets import canonical_set_name, load_images
 
     if len(data) == 1 and canonical_set_name(data[0]) and not os.path.isdir(data[0]):
@@ -39,27 +39,28 @@ def embed_images(run: Run, data: Sequence[str], data_dir: str | None = None) -> 
             names += [f"{image_set.name}/{kind}/{row}" for row in range(len(part))]
             labels += [image_set.class_names[k] for k in part.y.tolist()]
         return EmbeddingTable(torch.cat(parts), names, labels)
-    paths = [path for word in data for path in _find_image_files(Path(word).expanduser())]
+    paths = [path for word in data for path in find_image_files(Path(word).expanduser())]
     return EmbeddingTable(run.embed(paths), [str(path) for path in paths], [path.parent.name for path in paths])
 
 
-def _find_image_files(source: Path) -> list[Path]:
+def find_image_files(source: Path) -> list[Path]:
+    """An image file, or the images in a folder and its subfolders."""
     from ..data.images.decode import IMAGE_SUFFIXES
 
     if source.is_dir():
-        found = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
-        if not found:
-            raise InputError(f"{source}: no images in it ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
-        return found
+        files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+        if not files:
+            raise InputError(f"{source}: contains no images ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
+        return files
     if not source.is_file():
         raise InputError(f"{source}: no such image, folder or image set")
     return [source]
 
 
 def save_embeddings(path: Path, table: EmbeddingTable) -> None:
-    """Write embeddings to a .npz or .parquet file, by its suffix; whole or not at all."""
+    """Write embeddings to a .npz or .parquet file, chosen by its suffix; atomically."""
     if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"--out {path}: embeddings are written as .npz or .parquet")
+        raise InputError(f"--out {path}: the file must end in .npz or .parquet")
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

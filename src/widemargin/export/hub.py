@@ -1,9 +1,9 @@
-"""A trained run as a folder to hand over: weights, what is needed to use them, and a card that says what they are.
+"""A trained run as a folder to share: weights, metadata, and a model card.
 
     widemargin export RUN --hub FOLDER        model.safetensors, widemargin.json, README.md
     model = widemargin.load("FOLDER")         model.embed(["picture.png"]), model.predict("picture.png")
 
-Nothing in it is pickled, and nothing of it is executed when it is read.
+Nothing in it is pickled, and reading it executes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WEIGHTS_FILE, METADATA_FILE, CARD_FILE = "model.safetensors", "widemargin.json",
 
 
 def write_weights(run: Run, path: Path) -> None:
-    """Write the weights alone, as they are evaluated, to a safetensors file."""
+    """Write only the weights, as used in evaluation, to a safetensors file."""
     from safetensors.torch import save_file
 
     from ..io.tensor_files import clone_contiguous
@@ -45,14 +45,14 @@ def write_folder(run: Run, folder: Path, licence: str) -> None:
     """Write weights, metadata and a model card to a folder."""
     write_weights(run, folder / WEIGHTS_FILE)
     config_dict = asdict(run.config)
-    config_dict |= {"data": Path(run.config.data).name, "init_from": None}  # no path of the machine it was trained on
+    config_dict |= {"data": Path(run.config.data).name, "init_from": None}  # no paths of the training machine
     metadata = {"kind": "run", "format": FORMAT_VERSION, "run": config_dict, "input_spec": run.input_spec}
     (folder / METADATA_FILE).write_text(json.dumps(metadata, indent=1, ensure_ascii=False), encoding="utf-8")
     (folder / CARD_FILE).write_text(model_card(run, licence), encoding="utf-8")
 
 
 def model_card(run: Run, licence: str) -> str:
-    """The model card of a run in Markdown."""
+    """Return the model card of a run in Markdown."""
     record = run.record
     example = "items" if "shape" in run.input_spec else '["picture.png"]'
     figures = [(name, value) for name, value in record.get("test", {}).items() if isinstance(value, int | float)]
@@ -85,7 +85,7 @@ def model_card(run: Run, licence: str) -> str:
         "",
     ]
     if record.get("command"):
-        lines += ["Made by:", "", "```bash", escape_markdown_code(str(record["command"])), "```", ""]
+        lines += ["Command:", "", "```bash", escape_markdown_code(str(record["command"])), "```", ""]
     return "\n".join(lines)
 
 
@@ -96,6 +96,6 @@ def _describe_inputs(input_spec: dict[str, Any]) -> str:
 
 
 def _yaml_quote(licence: str) -> str:
-    """A licence's name as YAML takes it; other words in quotes."""
+    """Quote a licence's name for YAML if necessary."""
     plain = re.fullmatch("[A-Za-z0-9 ._+-]+", licence)
     return licence if plain else json.dumps(escape_unprintable(licence).replace("<", "‹"), ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""A run as one ONNX file: images in, embeddings and logits out; checked against PyTorch before it is handed over.
+"""A run as one ONNX file: images in, embeddings and logits out; checked against PyTorch after writing.
 
-In the graph: bytes to z-scores, the network, the class weights with their margin-free logits. Beside it, in one JSON
-file: how a picture becomes those bytes, the names of the classes, where it came from.
+The graph contains the conversion from bytes to normalised values, the network, and the class weights with logits
+without margin. A JSON file next to it describes the input, the names of the classes, and the origin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUM_CHECK_IMAGES = 5
 
 
 class ExportModule(nn.Module):
-    """What goes into the file: uint8 images [N, C, H, W] → embeddings [N, D] and, where there are classes, logits."""
+    """The exported graph: uint8 images [N, C, H, W] → embeddings [N, D] and, if there are classes, logits."""
 
     mean: Tensor
     std: Tensor
@@ -42,7 +42,7 @@ class ExportModule(nn.Module):
         like = next(run.model.parameters())
         is_exportable = like.device.type == "cpu" and like.dtype == torch.float32
         self.model = (run.model if is_exportable else copy.deepcopy(run.model).to("cpu", torch.float32)).eval()
-        self.takes_images = "shape" not in run.input_spec  # else items of a dataset, which are taken as they are
+        self.takes_images = "shape" not in run.input_spec  # otherwise items of a dataset, which are used unchanged
         for name in ("mean", "std") if self.takes_images else ():
             self.register_buffer(name, torch.tensor(getattr(run.eval_augment, name)).view(1, -1, 1, 1))
 
@@ -55,7 +55,7 @@ class ExportModule(nn.Module):
 
 
 def write_onnx(run: Run, path: Path) -> float:
-    """Write the file and its JSON; the largest difference to PyTorch, relative to the largest number, at most 1e-4."""
+    """Write the file and its JSON; return the largest relative difference from PyTorch, at most 1e-4."""
     with _isolate_onnxruntime():
         return _export_and_check(run, path)
 
@@ -63,7 +63,7 @@ def write_onnx(run: Run, path: Path) -> float:
 def _export_and_check(run: Run, path: Path) -> float:
     try:
         onnxruntime: Any = importlib.import_module("onnxruntime")
-        importlib.import_module("onnxscript")  # the exporter's own need, said here in our words
+        importlib.import_module("onnxscript")  # required by the exporter; checked here for a clear message
     except ImportError:
         raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
     module = ExportModule(run)
@@ -88,10 +88,10 @@ def _export_and_check(run: Run, path: Path) -> float:
             )
             expected = module(images)
         session = onnxruntime.InferenceSession(str(fresh), providers=["CPUExecutionProvider"])
-        found = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _NUM_CHECK_IMAGES)]
+        outputs = [session.run(None, {"images": images[:count].numpy()}) for count in (1, _NUM_CHECK_IMAGES)]
         difference = max(
             _relative_difference(a[: len(b)], torch.from_numpy(b))
-            for got in found
+            for got in outputs
             for a, b in zip(expected, got, strict=True)
         )
         if not difference <= MAX_RELATIVE_DIFFERENCE:
@@ -114,7 +114,7 @@ def _relative_difference(expected: Tensor, actual: Tensor) -> float:
 
 
 def onnx_metadata(run: Run) -> dict[str, Any]:
-    """What must be known to use the ONNX file: input, outputs, class names, origin."""
+    """Return the metadata needed to use the ONNX file: input, outputs, class names, origin."""
     input_spec = run.input_spec
     facts = {
         "outputs": {
@@ -145,20 +145,20 @@ def onnx_metadata(run: Run) -> dict[str, Any]:
 
 @contextmanager
 def _isolate_onnxruntime() -> Iterator[None]:
-    """While onnxruntime runs, it keeps its cache in a folder that goes away, and reports to nobody.
+    """Give onnxruntime a temporary cache folder and disable its telemetry.
 
-    Its official builds keep a number for the machine and events for its maker in the user's cache, from its import on,
-    unless they are told before that not to (its Privacy.md).
+    Its official builds store a machine identifier and telemetry events in the user's cache, beginning with the import,
+    unless disabled before (its Privacy.md).
     """
     with tempfile.TemporaryDirectory(prefix="widemargin-", ignore_cleanup_errors=True) as folder:
-        names = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")  # the second in versions between
+        names = ("ORT_DISABLE_TELEMETRY", "ORT_TELEMETRY_DISABLED")  # the second one in some versions
         with temporary_environment({"XDG_CACHE_HOME": folder, **dict.fromkeys(names, "1")}):
             yield
 
 
 @contextmanager
 def _suppress_export_logging() -> Iterator[None]:
-    """Silence the exporter's log messages and warnings, which say nothing to users."""
+    """Silence log messages and warnings of the exporter, which are of no use to users."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

@@ -1,1 +1,1 @@
-"""Class weights under a margin: `Head`, `Objective`, and the backends that compute the loss."""
+"""Class weights with a margin loss: `Head`, `Objective`, and the backends that compute the loss."""

@@ -1,4 +1,4 @@
-"""The classes of a head: names, `class_weight`, adding classes, weights from class means; optimizer groups."""
+"""Classes of a head: names, `class_weight`, adding classes, weights from class means; optimizer groups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def check_class_weight(
     class_weight: Tensor | Sequence[float] | None, num_classes: int, device: torch.device
 ) -> Tensor | None:
-    """The factors of the loss of each class [C] as a checked tensor; None if there are none."""
+    """Return the factors of the loss of each class [C] as a checked tensor; None if not given."""
     if class_weight is None:
         return None
     try:
@@ -39,34 +39,34 @@ def check_class_weight(
 
 
 def check_class_weight_start(start: Any, class_weight: Tensor | None) -> int:
-    """The training calls before which class weights are 1; some only where there are class weights."""
+    """Check the number of training calls before which class weights are 1; it requires class weights."""
     calls = check_integer("class_weight_start", start, 0)
     if calls and class_weight is None:
-        raise InputError(f"class_weight_start={calls} says from when on class weights count; give class_weight too")
+        raise InputError(f"class_weight_start={calls} needs class_weight; give both or neither")
     return calls
 
 
 def encode_extra_state(margin: Margin, names: list[str] | None) -> Tensor:
-    """Margin and class names as JSON bytes in a tensor, so that any checkpoint format carries them."""
+    """Encode margin and class names as JSON bytes in a tensor, which any checkpoint format can store."""
     facts = {"format": 1, "margin": repr(margin), "class_names": names}
     return torch.frombuffer(bytearray(json.dumps(facts).encode()), dtype=torch.uint8).clone()
 
 
 def decode_extra_state(state: Tensor) -> tuple[str, list[str] | None]:
-    """What `encode_extra_state` wrote: the margin's parse string and the class names."""
+    """Decode the result of `encode_extra_state`: the margin's loss string and the class names."""
     try:
         facts = bounded.parse_json(state.cpu().numpy().tobytes(), "the head's extra state")
         return facts["margin"], facts["class_names"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError("the head's extra state is damaged: not the JSON bytes a head writes") from None
+        raise InputError("the head's extra state is damaged (not JSON of a head); use another checkpoint") from None
 
 
 def align_to_class_means(weight: Tensor, unit: Tensor, y: Tensor) -> Tensor:
-    """Weights [C, D] turned to the mean of the unit embeddings whose row `y` they are; lengths and empty rows stay."""
-    mean, found = unit_and_norm(torch.zeros_like(weight, dtype=unit.dtype).index_add_(0, y, unit))
+    """Rotate weights [C, D] to the mean of the unit embeddings with label `y`; norms and empty rows stay."""
+    mean, norm = unit_and_norm(torch.zeros_like(weight, dtype=unit.dtype).index_add_(0, y, unit))
     length = unit_and_norm(weight.to(unit.dtype))[1]
     length = torch.where(length > 0, length, torch.ones_like(length))
-    return torch.where((found > 0).unsqueeze(1), mean * length.unsqueeze(1), weight.to(unit.dtype)).to(weight.dtype)
+    return torch.where((norm > 0).unsqueeze(1), mean * length.unsqueeze(1), weight.to(unit.dtype)).to(weight.dtype)
 
 
 def extend_head(
@@ -76,18 +76,18 @@ def extend_head(
     class_weight: Sequence[float] | None,
     per_class: Mapping[str, Sequence[float]],
 ) -> Head:
-    """A new head with `n` more classes and the weights, numbers and settings of `head`."""
+    """Return a new head with `n` more classes and the weights, numbers and settings of `head`."""
     n = check_integer("n", n, 1)
     if (head.class_names is None) != (class_names is None):
-        raise InputError("class_names must be given for new classes exactly when the head has names")
+        raise InputError("give class_names for the new classes if and only if the head has class names")
     names = check_class_names(class_names, n)
     weights = None
     if head.margin_state.class_weight is not None:
         if class_weight is None or len(class_weight) != n:
-            raise InputError(f"the head was made with class_weight; give {n} for the new classes: class_weight=[…]")
+            raise InputError(f"the head has class_weight; give {n} factors for the new classes: class_weight=[…]")
         weights = [*head.margin_state.class_weight.tolist(), *class_weight]
     elif class_weight is not None:
-        raise InputError("class_weight for new classes needs a head that was made with class_weight")
+        raise InputError("the head has no class_weight; leave class_weight out")
     all_names = None if head.class_names is None else [*head.class_names, *(names or [])]
     new = rebuild_head(head, _extend_margin(head.spec, n, per_class), head.num_classes + n, weights, all_names)
     _copy_rows(head, new)
@@ -101,7 +101,7 @@ def rebuild_head(
     class_weight: Tensor | Sequence[float] | None = None,
     class_names: Sequence[str] | None = None,
 ) -> Head:
-    """A new head with another margin or more classes and the settings, step and numbers of `head`; its weights are new.
+    """Return a new head with another margin or more classes, the settings and numbers of `head`, and new weights.
 
     Without `num_classes` the classes are those of `head`, with their names and factors.
     """
@@ -124,8 +124,8 @@ def rebuild_head(
         dtype=head.weight.dtype,
     )
     new.train(head.training)
-    known = {key: value for key, value in head.margin_state.state_dict().items() if key != "class_weight"}
-    new.margin_state.load_state_dict(known, strict=False)
+    numbers = {key: value for key, value in head.margin_state.state_dict().items() if key != "class_weight"}
+    new.margin_state.load_state_dict(numbers, strict=False)
     frozen = {name for name, parameter in head.named_parameters() if not parameter.requires_grad}
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(name not in frozen)
@@ -134,7 +134,7 @@ def rebuild_head(
 
 @torch.no_grad()
 def _copy_rows(head: Head, new: Head) -> None:
-    """Copy weights and biases of the classes of `head` into `new`, across ranks where both are sharded."""
+    """Copy weights and biases of the classes of `head` into `new`, across ranks if both are sharded."""
     for old, rows in ((head.weight, new.weight), (head.bias, new.bias)):
         if old is None or rows is None:
             continue
@@ -146,14 +146,14 @@ def _copy_rows(head: Head, new: Head) -> None:
 
 def _extend_margin(margin: Margin, n: int, per_class: Mapping[str, Sequence[float]]) -> Margin:
     values = dict(margin.named_values())
-    wanted = [name for name, value in values.items() if isinstance(value, PerClass)]
+    names = [name for name, value in values.items() if isinstance(value, PerClass)]
     for name in per_class:
-        if name not in wanted:
-            raise unknown_name_error("per-class option of this head", name, wanted)
-    for name in wanted:
+        if name not in names:
+            raise unknown_name_error("per-class option of this head", name, names)
+    for name in names:
         extra = per_class.get(name)
         if extra is None or len(extra) != n:
-            raise InputError(f"{margin.name}: {name} is per class; give {n} numbers for the new ones: {name}=[…]")
+            raise InputError(f"{margin.name}: {name} is per class; give {n} numbers for the new classes: {name}=[…]")
         values[name] = [*values[name].values, *extra]
     return type(margin)(**values)
 
@@ -161,7 +161,7 @@ def _extend_margin(margin: Margin, n: int, per_class: Mapping[str, Sequence[floa
 def decay_groups(
     parameters: Iterable[Tensor], decayed: Sequence[Tensor], weight_decay: float | None
 ) -> list[dict[str, Any]]:
-    """Optimizer groups: `decayed` with weight decay (None: the optimizer's own), all other parameters without."""
+    """Return optimizer groups: `decayed` with weight decay (None: the optimizer's own), the others without."""
     free = [p for p in parameters if not any(p is d for d in decayed)]
     first: dict[str, Any] = {"params": list(decayed)}
     if weight_decay is not None:

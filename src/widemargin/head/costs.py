@@ -1,8 +1,8 @@
 """Cost model of a head: memory and time per rank for any number of classes, dimensions, samples and ranks.
 
-Each term is a factor and powers of (C/R, D, B), with B the samples of all ranks; of a loss with K sub-centres per class
-C is the number of weights, classes times K. One list, which the page of `python -m benchmarks head` reads for its
-calculator and for the comparison with measured memory.
+Each term is a factor and powers of (C/R, D, B), with B the samples of all ranks; with K sub-centres per class, C is the
+number of weights, classes times K. The page of `python -m benchmarks head` uses these terms for its calculator and for
+the comparison with measured memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class CostTerm:
         )
 
 
-# fp32. A block has about 2^18 products, four buffers of that size are in use.
+# fp32. A block has about 2^18 products, and four buffers of that size are in use.
 WIDEMARGIN_COSTS = (
     CostTerm("class weights", 4, 1, 1),
     CostTerm("their gradient, where the products are kept", 4, 1, 1),
@@ -40,7 +40,7 @@ WIDEMARGIN_COSTS = (
 MOMENTUM_COST = CostTerm("momentum", 4, 1, 1)
 SECOND_MOMENT_COST = CostTerm("second moments", 4, 1, 1)
 OPTIMIZER_COSTS = {"none": (), "SGD with momentum": (MOMENTUM_COST,), "AdamW": (MOMENTUM_COST, SECOND_MOMENT_COST)}
-# As measured on eager heads: two copies of the weights' size on the way, and the logits several times.
+# As measured on eager heads: two temporary copies of the weights, and the logits several times.
 EAGER_COSTS = (
     CostTerm("class weights", 4, 1, 1),
     CostTerm("their gradient", 4, 1, 1),

@@ -1,4 +1,4 @@
-"""`margin_softmax`: the loss of a margin on cosines that are already computed."""
+"""`margin_softmax`: the loss of a margin on given cosines."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def margin_softmax(
 ) -> Tensor:
     """Per-sample loss [N] of a margin on your own cosines `cos` [N, C] and labels `y` [N].
 
-    What a fresh head's first training call gives on these cosines; of sub-centres they are the folded ones, one per
-    class, and lengths of embeddings are taken to be 1. Losses that keep lengths (softmax, A-Softmax, …) need `radius`:
-    ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles come from the given cosines, so in fp32 they are no better than those:
-    `Head` computes them from the vectors.
+    Equal to the first training call of a fresh head with these cosines; with sub-centres they are the reduced cosines,
+    one per class, and norms of embeddings are assumed to be 1. Losses that keep norms (softmax, A-Softmax, …) need
+    `radius`: ‖x‖ as [N], or ‖x‖‖w_j‖ as [N, C]. Angles are computed from the given cosines, so in fp32 they are only as
+    accurate as those; `Head` computes them from the vectors.
 
     >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
     >>> [round(v, 4) for v in margin_softmax(cos, torch.tensor([0]), "cosface(s=8, m=0.2)").tolist()]
@@ -36,12 +36,12 @@ def margin_softmax(
     """
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
-        raise InputError(f"margin must be a parse string or a Margin such as ArcFace(), got {format_value(margin)}")
+        raise InputError(f"margin must be a loss string or a Margin such as ArcFace(), got {format_value(margin)}")
     check_cosines(cos, y)
     if margin.bias:
-        raise InputError(f"{margin.name} with a bias has parameters: use Head")
+        raise InputError(f"{margin.name} has bias parameters: use Head")
     if margin.has_weight_penalty:
-        raise InputError(f"{margin.name} has a penalty on the class weights, which cosines do not show: use Head")
+        raise InputError(f"{margin.name} has a penalty on the class weights, which needs more than cosines: use Head")
     with autocast_disabled(cos):
         cos = at_least_fp32(cos)
         if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63:
@@ -66,28 +66,28 @@ def margin_softmax(
 
 
 def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
-    """‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep lengths, None for the others."""
+    """Return ‖x‖ or ‖x‖‖w_j‖ as [N, C] for the losses that keep norms, None for the others."""
     uses_norms = margin.uses_x_norm or margin.uses_w_norm
     if radius is None:
         if uses_norms:
-            raise InputError(f"{margin.name} keeps lengths: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
+            raise InputError(f"{margin.name} keeps norms: pass radius=‖x‖ [N] or ‖x‖‖w‖ [N, C]")
         return None
     if not uses_norms:
-        raise InputError(f"{margin.name} lives on the unit sphere: it takes no radius")
+        raise InputError(f"{margin.name} normalises embeddings and weights: leave radius out")
     if not isinstance(radius, Tensor) or radius.is_complex() or radius.device != cos.device:
-        raise InputError(f"radius must be a tensor of lengths on {cos.device}, got {describe_type(radius)}")
+        raise InputError(f"radius must be a tensor of norms on {cos.device}, got {describe_type(radius)}")
     if radius.shape not in (cos.shape[:1], cos.shape):
         raise InputError(f"radius must have shape [{cos.shape[0]}] or {list(cos.shape)}, got {list(radius.shape)}")
     return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
 
 
 def check_cosines(cos: Tensor, y: Tensor) -> None:
-    """Shapes and label range of `margin_softmax`; says what was given and what is allowed."""
+    """Check shapes and label range of `margin_softmax`."""
     if not is_plain_float(cos) or cos.ndim != 2:
-        given = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
-        raise InputError(f"cosines must be a float tensor [N, C], got {given}")
+        actual = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
+        raise InputError(f"cosines must be a float tensor [N, C], got {actual}")
     if cos.shape[1] < 2:
-        raise InputError(f"a softmax needs at least 2 classes, the cosines have {cos.shape[1]} column(s)")
+        raise InputError(f"at least 2 classes are needed, cos has {cos.shape[1]} column(s)")
     check_labels(y, cos.shape[0], cos.shape[1], device=cos.device)
-    if exceeds(cos, 1.01):  # the usual mistake
-        raise InputError("cosines lie between -1 and 1; these do not: pass cosines, not logits or products")
+    if exceeds(cos, 1.01):  # a frequent mistake
+        raise InputError("cos must lie between -1 and 1: pass cosines, not logits or dot products")

@@ -1,6 +1,6 @@
-"""Head: class weights and a margin; `head(x, y)` is a loss per sample.
+"""Head: class weights and a margin; `head(x, y)` returns a loss per sample.
 
-The head owns everything that lasts: weights, step, adaptive state, learnable numbers, names. The margin stays a value.
+The head owns all state: weights, step, adaptive state, learnable numbers, names. The margin is an immutable value.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .backends.sharded import shard_logits
 from .backends.stream import GradBuffer
 from .state import MarginState
 
-# What a head consists of besides its parameters and buffers.
+# Components of a head besides its parameters and buffers.
 _SETTINGS: tuple[str, ...] = (
     "embedding_dim",
     "num_classes",
@@ -46,36 +46,36 @@ _SETTINGS += ("label_smoothing", "ignore_index", "class_names", "class_weight_st
 
 
 class Head(nn.Module):
-    """Class weights [C, D] under a margin loss; of a loss with K sub-centres per class [C, K, D].
+    """Class weights [C, D] with a margin loss; with K sub-centres per class [C, K, D].
 
     Args:
-        embedding_dim: length D of the embeddings.
+        embedding_dim: dimension D of the embeddings.
         num_classes: number C of classes, at least 2.
-        margin: a parse string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
-        backend: `dense` holds all N×C logits, `stream` walks over blocks of classes, `sharded` splits the classes over
-            the ranks of `group`, `sampled` takes a random part of them; `auto` picks one of the first two by size
-            (`active_backend` says which it was).
-        compile: whether the streaming backend's kernels are compiled, once for a loss and dtype and for all batch sizes
-            (`head.compile_kernels`). `"auto"`: from 2²⁰ logits (samples × classes) a step on, where there is a C++
-            compiler (CPU) or Triton (CUDA); True: from 2¹⁶ on, which `backend="auto"` then streams, with a warning
-            where they cannot be compiled; False: never. The environment variable `WIDEMARGIN_COMPILE` (`auto`, `1`,
-            `0`) overrides it for a whole process. Compiling takes some seconds; the loss is the same.
-        sample_rate: part of the classes that a training step of a sampled or sharded head looks at (Partial FC).
-        group: process group of the ranks that train this head together: those that split a sharded head (by default
-            all), and those whose batches make the numbers of an adaptive margin (by default this process alone; under
-            DDP give `torch.distributed.group.WORLD`).
+        margin: a loss string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
+        backend: `dense` holds all N×C logits, `stream` processes blocks of classes, `sharded` splits the classes over
+            the ranks of `group`, `sampled` uses a random part of them; `auto` picks one of the first two by size
+            (`active_backend` tells which).
+        compile: whether the streaming backend's kernels are compiled, once per loss and dtype, for all batch sizes
+            (`head.compile_kernels`). `"auto"`: from 2²⁰ logits (samples × classes) per step, if there is a C++ compiler
+            (CPU) or Triton (CUDA); True: from 2¹⁶, which `backend="auto"` then streams, with a warning if they cannot
+            be compiled; False: never. The environment variable `WIDEMARGIN_COMPILE` (`auto`, `1`, `0`) overrides it
+            for a whole process. Compiling takes some seconds; the loss is the same.
+        sample_rate: fraction of the classes that a training step of a sampled or sharded head uses (Partial FC).
+        group: process group of the ranks that train this head together: those that share a sharded head (default: all),
+            and those whose batches an adaptive margin uses (default: this process alone; under DDP pass
+            `torch.distributed.group.WORLD`).
         label_smoothing: ε in [0, 1).
-        class_weight: one factor per class, [C], of the whole loss of its samples; divide by the weights that occur,
-            not by N, where torch's weighted mean is wanted.
+        class_weight: one factor per class, [C], applied to the loss of its samples; for torch's weighted mean divide by
+            the sum of these factors over the batch, not by N.
         class_weight_start: training calls before which every factor is 1 (deferred re-weighting, DRW).
-        ignore_index: samples with this label get loss 0 and count for nothing.
-        class_names: C names, kept in the head and in its state dict.
+        ignore_index: samples with this label have loss 0 and are ignored everywhere else.
+        class_names: C names, stored in the head and in its state dict.
         device, dtype: of the class weights.
 
-    `spec` is the margin as it was written, `margin` the same with the defaults that depend on C.
-    Shapes: x [N, D] of any float dtype, y [N] whole numbers → loss [N], in the dtype of the weights but at least fp32.
-    In train mode a call advances schedules and adaptive state once; evaluation and `logits` never do. So the head must
-    not stand inside activation checkpointing, which calls it twice; the network before it may.
+    `spec` is the margin as given, `margin` the same with the defaults that depend on C filled in.
+    Shapes: x [N, D] of any float dtype, y [N] integers → loss [N], in the dtype of the weights but at least fp32.
+    In train mode each call advances schedules and adaptive state once; evaluation and `logits` never do. So the head
+    must not be inside activation checkpointing, which calls it twice; the network before it may.
 
     >>> _ = torch.manual_seed(0)
     >>> head = Head(8, 5, "arcface(s=16, m=0.3)")
@@ -109,7 +109,7 @@ class Head(nn.Module):
         embedding_dim, num_classes = self.embedding_dim, self.num_classes
         self.spec = parse_margin(margin) if isinstance(margin, str) else margin
         if not isinstance(self.spec, Margin):
-            raise InputError(f"margin must be a parse string or a Margin, got {type(margin).__name__}")
+            raise InputError(f"margin must be a loss string such as 'arcface' or a Margin, got {type(margin).__name__}")
         self.active_backend: str | None = None if backend == "auto" else backend
         self.compile_kernels = check_compile_setting(compile)  # `compile` is a method of every module
         self.sample_rate, self.shard = check_backend_options(backend, sample_rate, group, label_smoothing, num_classes)
@@ -135,7 +135,7 @@ class Head(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Class weights in random directions, of length about 1; schedules and adaptive state at their start."""
+        """Initialise class weights with random directions and norms of about 1; reset schedules and adaptive state."""
         self.margin_state.reset()
         draw = None if self.shard is None else self.shard.make_generator(self.weight.device)
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5, generator=draw)
@@ -143,7 +143,7 @@ class Head(nn.Module):
             nn.init.zeros_(self.bias)
 
     def train(self, mode: bool = True) -> Self:
-        """As every module's; evaluation gives back the memory that training keeps for the next gradient."""
+        """Set the mode as in `nn.Module.train`; evaluation releases the memory kept for the next gradient."""
         if not mode:
             self.grad_buffer.clear()
         return super().train(mode)
@@ -158,15 +158,15 @@ class Head(nn.Module):
         sample_weight: Tensor | None = None,
         mix: tuple[Tensor, Tensor | float] | None = None,
     ) -> Tensor:
-        """Loss [N] of embeddings x [N, D] with labels y [N].
+        """Return the loss [N] of embeddings x [N, D] with labels y [N].
 
-        `sample_weight` [N] multiplies. `mix=(y_b, lam)` is mixup: `lam` of the loss for y, `1 − lam` of y_b's, from
-        one set of cosines and one update of the state, y's. Where `ignore_index` (loss 0) leaves samples out, divide by
-        the number that counts, not by N.
+        `sample_weight` [N] multiplies the losses. `mix=(y_b, lam)` is mixup: `lam` times the loss for y plus `1 − lam`
+        times that for y_b, from one set of cosines; the state is updated once, with y. If `ignore_index` (loss 0)
+        excludes samples, divide by the number of the others, not by N.
         """
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
-            # Everything is checked before anything moves: a refused call leaves the state as it was.
+            # Everything is checked before any update: a refused call does not change the state.
             y, sample_mask = self._prepare_labels(y, embeddings)
             other, lam = (y, 1.0) if mix is None else validation.check_mix(mix)
             y_b, sample_mask_b = (y, sample_mask) if mix is None else self._prepare_labels(other, embeddings)
@@ -184,12 +184,12 @@ class Head(nn.Module):
             return loss
 
     def logits(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """Logits [N, C] without labels, for inference; with labels the margin is applied.
+        """Return logits [N, C]: without labels for inference, with labels including the margin.
 
-        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` is the loss (before label smoothing,
-        `class_weight` and penalties) of a margin that is a softmax, so any criterion on logits can be used with it.
-        Numbers per class that a loss adds to the logits (logit adjustment) are there with labels alone. Never changes
-        adaptive numbers.
+        In evaluation `F.cross_entropy(head.logits(x, y), y, reduction="none")` equals the loss (before label smoothing,
+        `class_weight` and penalties) if the margin is a softmax, so that any criterion on logits can be used. Per-class
+        numbers that a loss adds to the logits (logit adjustment) are included only with labels. Never changes adaptive
+        numbers.
         """
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
@@ -210,9 +210,9 @@ class Head(nn.Module):
             return z.scatter(1, y.unsqueeze(1), p.unsqueeze(1))
 
     def loss_bias(self) -> Tensor | None:
-        """What the loss adds to the logits of the classes that are here: the bias, and numbers that only training has.
+        """Return what the loss adds to the logits of this rank's classes: the bias, and terms used only in training.
 
-        [C], or None; inference (`logits`) has the bias alone.
+        [C], or None; inference (`logits`) has only the bias.
         """
         offset = self.margin_state.class_offset
         if offset is None:
@@ -222,7 +222,7 @@ class Head(nn.Module):
         return here if self.bias is None else self.bias + here
 
     def target_angles(self, x: Tensor, y: Tensor) -> Tensor:
-        """Angle θ_y [N] between each embedding and its class weight, in radians, exact when small."""
+        """Return the angle θ_y [N] between each embedding and its class weight, in radians, exact for small angles."""
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
             y, _ = self._prepare_labels(y, embeddings)
@@ -255,18 +255,18 @@ class Head(nn.Module):
         if weight is None:
             return loss
         factor = weight[y].to(loss.dtype)
-        if self.class_weight_start:  # compared as tensors: reading the step would wait for the device
+        if self.class_weight_start:  # compared as tensors: reading the step would synchronise
             factor = torch.where(self.margin_state.steps < self.class_weight_start, torch.ones_like(factor), factor)
         return loss * factor
 
     def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
         check_unsharded(self.weight, "the class weights")
         validation.check_embeddings(x, self.embedding_dim, self.weight.device)
-        # In one piece, so that the same numbers give the same bits however they lie in memory.
+        # Contiguous, so that the same numbers give the same bits in any memory layout.
         return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
 
     def _prepare_labels(self, y: Tensor, embeddings: NormalizedEmbeddings) -> tuple[Tensor, Tensor | None]:
-        """Checked labels as int64, and which samples count (None: all)."""
+        """Return checked labels as int64, and the mask of samples that count (None: all)."""
         sample_mask = None
         if self.ignore_index is not None and isinstance(y, Tensor):
             sample_mask = validation.not_ignored_mask(y, self.ignore_index)
@@ -281,32 +281,32 @@ class Head(nn.Module):
         return float(torch.as_tensor(self.margin_state.current_margin(None, torch.float64).s).detach())
 
     def margin_values(self) -> dict[str, float]:
-        """Current value of every number of the margin, for logs; numbers per class are left out."""
-        found = {}
+        """Return the current value of every number of the margin, for logs; per-class numbers are omitted."""
+        values = {}
         for name, value in self.margin_state.current_margin(None, torch.float64).named_values():
             if isinstance(value, Tensor | float | int) and not isinstance(value, bool):
-                found[name] = float(torch.as_tensor(value).detach())
-        return found
+                values[name] = float(torch.as_tensor(value).detach())
+        return values
 
     # ---------------------------------------------------------------- the classes
 
     @torch.no_grad()
     def gather_weight(self) -> Tensor:
-        """The weights of all classes [C, D] or [C, K, D], from all ranks where they are split; a copy there."""
+        """Return the weights of all classes [C, D] or [C, K, D]; of a sharded head a copy gathered from all ranks."""
         return self.weight.detach() if self.shard is None else self.shard.all_gather_classes(self.weight.detach())
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; only weights whose length matters are decayed (by its own rate, if none is
-        given): where they count by direction alone, decay only shrinks them and so raises their learning rate.
+        """Return parameter groups for an optimizer; weight decay applies only to weights whose norm matters (at the
+        optimizer's rate if None): for the others it only shrinks them, which raises their effective learning rate.
         """
         return classes.decay_groups(self.parameters(), [self.weight] if self.margin.uses_w_norm else [], weight_decay)
 
     @torch.no_grad()
     def init_from_means(self, x: Tensor, y: Tensor) -> None:
-        """Point class weights at the mean direction of their embeddings; lengths and classes without a sample stay.
+        """Set class weights to the mean direction of their embeddings; norms and classes without a sample stay.
 
-        A sub-centre points at the mean of those samples of its class that it is the nearest one of: a step of k-means
-        in each class, which a further call continues.
+        A sub-centre is set to the mean of the samples of its class that are nearest to it: a k-means step within each
+        class, which further calls continue.
         """
         embeddings = self._prepare_embeddings(x)
         y, sample_mask = self._prepare_labels(y, embeddings)
@@ -325,17 +325,17 @@ class Head(nn.Module):
         class_weight: Sequence[float] | None = None,
         **per_class: Sequence[float],
     ) -> None:
-        """Add `n` classes after the existing ones; give the optimizer the new parameters afterwards.
+        """Add `n` classes after the existing ones; pass the new parameters to the optimizer afterwards.
 
-        Per-class numbers need values for the new classes: `extend(2, m=[0.3, 0.4])`. Defaults that depend on the
-        number of classes follow; adaptive state and step are kept.
+        Per-class numbers need values for the new classes: `extend(2, m=[0.3, 0.4])`. Defaults that depend on the number
+        of classes are updated; adaptive state and step are kept.
         """
         self.assign_from(classes.extend_head(self, n, class_names, class_weight, per_class))
 
     def keep_dominant(self, dominant: Tensor) -> None:
-        """Keep one sub-centre per class, the one whose number `dominant` [C] says: the same loss with k = 1.
+        """Keep one sub-centre per class, the one with index `dominant` [C]: the same loss with k = 1.
 
-        Give the optimizer the new parameters afterwards. `wm.subcenter_outliers` finds the numbers.
+        Pass the new parameters to the optimizer afterwards. `wm.subcenter_outliers` returns `dominant`.
         """
         self.assign_from(subcenters.dominant_head(self, dominant))
 
@@ -344,9 +344,9 @@ class Head(nn.Module):
         return [name for name, value in self.spec.named_values() if isinstance(value, PerClass)]
 
     def assign_from(self, other: Head) -> None:
-        """Replace all parameters, state and settings by those of another head, staying the same object.
+        """Replace all parameters, state and settings by those of another head, in place.
 
-        What was registered on this head (hooks) stays; memory for the gradient is this head's own.
+        Hooks registered on this head stay; it keeps its own gradient memory.
         """
         self.weight, self.bias, self.margin_state = other.weight, other.bias, other.margin_state
         for name in _SETTINGS:
@@ -355,20 +355,20 @@ class Head(nn.Module):
         self.train(other.training)
 
     def load_class_weights(self, source: import_weights.WeightSource) -> None:
-        """Class weights, sub-centres too, from a head of pytorch-metric-learning, insightface or the like.
+        """Load class weights, including sub-centres, from a head of pytorch-metric-learning, insightface or similar.
 
-        `source` is a state dict, a file, or the files of all ranks in their order, read as tensors only.
+        `source` is a state dict, a file, or the files of all ranks in order; only tensors are read.
         """
         import_weights.copy_into_head(self, source)
 
     # ---------------------------------------------------------------- state dict
 
     def get_extra_state(self) -> Tensor:
-        """Margin and class names as bytes in a tensor, so that any checkpoint format carries them."""
+        """Return margin and class names as bytes in a tensor, which any checkpoint format can store."""
         return classes.encode_extra_state(self.spec, self.class_names)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Load the class names; warns if the weights were trained under another margin."""
+        """Load the class names; warns if the weights were trained with another margin."""
         trained, names = classes.decode_extra_state(state)
         if trained != repr(self.spec):
             warnings.warn(f"these weights were trained with {trained}, this head has {self.spec!r}", stacklevel=2)
@@ -381,8 +381,8 @@ class Head(nn.Module):
             self.shard.write_dtensors(destination, prefix)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        found = state_dict if self.shard is None else self.shard.local_state_dict(state_dict, prefix)
-        super()._load_from_state_dict(found, prefix, *rest)
+        own_state = state_dict if self.shard is None else self.shard.local_state_dict(state_dict, prefix)
+        super()._load_from_state_dict(own_state, prefix, *rest)
         missing: list[str] = rest[2]
         # Weights that were not written by a head (another library's, a bare tensor) have no names.
         if prefix + "_extra_state" in missing:
@@ -396,7 +396,7 @@ class Head(nn.Module):
         backend = (
             self.backend if self.active_backend in (None, self.backend) else f"{self.backend} ({self.active_backend})"
         )
-        written = repr(self.spec)
-        margin = written if len(written) <= 120 else written[:117] + "…"  # one number per class may be very many
+        spec = repr(self.spec)
+        margin = spec if len(spec) <= 120 else spec[:117] + "…"  # one number per class may be very long
         shape = f"{self.embedding_dim}, {self.num_classes}"
         return f"Head({shape}, {margin}, backend={backend}{compiling}{sample_rate}{label_smoothing}{start})"

@@ -1,4 +1,4 @@
-"""Class weights of other libraries' heads, read as tensors and nothing else."""
+"""Class weights from heads of other libraries; only tensors are read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 WeightSource: TypeAlias = Mapping[str, Any] | str | Path | Sequence[str | Path]
 
-# Where the class weights stand, and whether as [C, D] or as [D, C]. Of K sub-centres per class there are C·K rows or
-# columns, those of a class side by side, in all of these.
+# Names of the class weights, and whether they are stored as [D, C] instead of [C, D]. K sub-centres per class are C·K
+# rows or columns, those of a class adjacent, in all of these.
 _WEIGHT_KEYS = {
     "weight": False,  # insightface (PartialFC, sub-centres), wespeaker, our own head, torch.nn.Linear
     "W": True,  # pytorch-metric-learning
@@ -32,17 +32,17 @@ _NESTED_STATE_KEYS = ("state_dict_softmax_fc", "state_dict")
 
 
 def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor, Tensor | None]:
-    """Class weights [C, D] and bias [C], if any, of a state dict, a file, or the files of all shards in order.
+    """Read class weights [C, D] and bias [C], if any, from a state dict, a file, or the files of all shards in order.
 
-    Sub-centres are [C·K, D], or [C, K, D] where a head of ours wrote them.
+    Sub-centres are [C·K, D], or [C, K, D] if written by this library.
     """
     if isinstance(source, Mapping):
         return _weights_from_state_dict(source, "the state dict", embedding_dim)
     if not isinstance(source, str | Path | list | tuple):
-        raise InputError(f"weights come as a state dict, a file or a list of files, got {type(source).__name__}")
+        raise InputError(f"source must be a state dict, a file or a list of files, got {type(source).__name__}")
     paths = [source] if isinstance(source, str | Path) else list(source)
     if not all(isinstance(path, str | Path) for path in paths):
-        raise InputError("a list of weights holds the files of all shards, as paths")
+        raise InputError("a list of sources must be paths, the files of all shards in order")
     if not paths:
         raise InputError("no weight file given")
     weights, biases = zip(
@@ -53,7 +53,7 @@ def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor
 
 
 def copy_into_head(head: Head, source: WeightSource) -> None:
-    """Copy the class weights of a source into a head; into a sharded one this rank's part of them."""
+    """Copy the class weights of a source into a head; into a sharded head, this rank's part."""
     weight, bias = read_class_weights(source, head.embedding_dim)
     if weight.ndim == 3 and weight.shape[1:] == head.weight.shape[1:]:
         weight = weight.flatten(0, 1)
@@ -66,7 +66,7 @@ def copy_into_head(head: Head, source: WeightSource) -> None:
         )
     weight = weight.view(head.num_classes, *head.weight.shape[1:])
     if bias is not None and head.bias is None and bool(bias.any()):
-        raise InputError("these weights come with a bias, which this margin has not; take softmax(bias=True)")
+        raise InputError("the weights include a bias, but this margin has none; use softmax(bias=True)")
     local_rows = slice(None) if head.shard is None else slice(head.shard.start, head.shard.stop)
     with torch.no_grad():
         head.weight.copy_(weight[local_rows])
@@ -89,25 +89,25 @@ def _weights_from_state_dict(state: Mapping[str, Any], where: str, embedding_dim
     for name in _NESTED_STATE_KEYS:
         if isinstance(state.get(name), Mapping):
             state = state[name]
-    found = {}
+    matrices = {}
     for key, value in state.items():
         last = str(key).rpartition(".")[2]
         if last not in _WEIGHT_KEYS or not isinstance(value, Tensor):
             continue
-        # Three dimensions are sub-centres of our own head; the kernel of a convolution ends in other sizes.
+        # Three dimensions are sub-centres of our own head; the kernel of a convolution has other last dimensions.
         if value.ndim == 2 or (value.ndim == 3 and last == "weight" and value.shape[2] == embedding_dim):
-            found[key] = value.T if _WEIGHT_KEYS[last] else value
-    if len(found) != 1:
-        seen = ", ".join(map(str, list(state)[:8])) or "nothing"
+            matrices[key] = value.T if _WEIGHT_KEYS[last] else value
+    if len(matrices) != 1:
+        keys = ", ".join(map(str, list(state)[:8])) or "nothing"
         raise InputError(
-            f"{where}: expected one matrix named {', '.join(_WEIGHT_KEYS)}; {len(found)} found among: {seen}"
+            f"{where}: expected one matrix named one of {', '.join(_WEIGHT_KEYS)}, got {len(matrices)} among: {keys}"
         )
-    ((key, weight),) = found.items()
+    ((key, weight),) = matrices.items()
     if weight.shape[-1] != embedding_dim:
         raise InputError(f"{where}: {key} has embeddings of dimension {weight.shape[-1]}, this head of {embedding_dim}")
     other = str(key).removesuffix("weight") + "bias"
     bias = state.get(other)
     for name, value in ((key, weight), (other, bias)):
         if isinstance(value, Tensor) and not all_finite(value):
-            raise not_finite_error(f"{where}: {shorten(str(name))}", value, "take weights of another checkpoint")
+            raise not_finite_error(f"{where}: {shorten(str(name))}", value, "use another checkpoint")
     return weight.detach().contiguous(), bias.detach() if isinstance(bias, Tensor) else None

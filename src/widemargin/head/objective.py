@@ -22,17 +22,17 @@ _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if 
 
 
 class Objective(nn.Module):
-    """Margins with their heads, pair losses with their state, added with their factors.
+    """Margins with their heads and pair losses with their state, added with their factors.
 
     Args:
-        spec: a parse string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
-        embedding_dim: length D of the embeddings.
+        spec: a loss string, a `Sum` or one loss; margins get a `Head`, classical losses a linear layer.
+        embedding_dim: dimension D of the embeddings.
         num_classes: number C of classes.
         head_options: passed to every `Head` (backend, label_smoothing, class_weight, ignore_index, …); `group` also to
             pair losses that have state.
 
-    `objective(x, y)` → loss [N]. `parts` are the modules by name; `last_losses` the losses [N] of the last
-    call by name, detached and without their factors.
+    `objective(x, y)` → loss [N]. `parts` are the modules by name; `last_losses` are the losses [N] of the last call by
+    name, detached and without their factors.
 
     >>> import torch
     >>> objective = Objective("arcface + 0.02*center", 8, 5)
@@ -44,7 +44,7 @@ class Objective(nn.Module):
         super().__init__()
         value = parse(spec) if isinstance(spec, str) else spec
         if not isinstance(value, Sum | Loss):
-            raise InputError(f"an objective is a parse string or a loss, got {type(spec).__name__}")
+            raise InputError(f"spec must be a loss string such as 'arcface' or a loss, got {type(spec).__name__}")
         self.spec = value if isinstance(value, Sum) else Sum(((1.0, value),))
         check_integer("embedding_dim", embedding_dim, 1), check_integer("num_classes", num_classes, 1)
         for option in head_options:
@@ -59,7 +59,7 @@ class Objective(nn.Module):
             self.factors[name] = factor
         unused = [option for option in head_options if option != "group"]
         if unused and self.head is None:
-            raise InputError(f"{self.spec!r} has no margin that could take {', '.join(unused)}")
+            raise InputError(f"{self.spec!r} has no margin, which is needed for {', '.join(unused)}")
         for part in self.parts.values():
             if isinstance(part, PairLossModule):
                 part.set_sync_group(head_options.get("group"), head_options.get("backend"))
@@ -70,12 +70,12 @@ class Objective(nn.Module):
 
     @property
     def head(self) -> Head | None:
-        """The first margin's head, if there is one."""
+        """The head of the first margin, or None."""
         return next((part for part in self.parts.values() if isinstance(part, Head)), None)
 
     @property
     def has_logits(self) -> bool:
-        """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
+        """Whether a part has class weights, and so logits; pair losses alone have none."""
         return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
 
     def mining_stats(self) -> dict[str, dict[str, Tensor]]:
@@ -94,7 +94,7 @@ class Objective(nn.Module):
     ) -> Tensor:
         """Loss [N]; `sample_weight` and `mix` as in `Head`."""
         if sample_weight is not None and isinstance(x, Tensor) and x.is_floating_point():
-            check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part moves its state
+            check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part updates its state
         total: Tensor | None = None
         self.last_losses = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
@@ -113,7 +113,7 @@ class Objective(nn.Module):
                 return part.logits(x, y)
             if isinstance(part, CriterionModule):
                 return part.logits(x)
-        raise InputError(f"{self.spec!r} has no class weights, so no logits; compare embeddings instead")
+        raise InputError(f"{self.spec!r} has no class weights and no logits; compare embeddings instead")
 
     def extend(
         self,
@@ -124,7 +124,7 @@ class Objective(nn.Module):
     ) -> None:
         """Add `n` classes to every part, or to none; options as in `Head.extend`.
 
-        Give the optimizer the new parameters afterwards.
+        Pass the new parameters to the optimizer afterwards.
         """
         n = check_integer("n", n, 1)
         grown: dict[str, Head] = {}
@@ -147,29 +147,29 @@ class Objective(nn.Module):
     def keep_dominant(self, dominant: Tensor) -> None:
         """Keep one sub-centre per class of the first margin; see `Head.keep_dominant`."""
         if self.head is None:
-            raise InputError(f"{self.spec!r} has no margin, so no sub-centres")
+            raise InputError(f"{self.spec!r} has no margin and no sub-centres")
         self.head.keep_dominant(dominant)
         self._update_spec()
 
     def _update_spec(self) -> None:
-        """Say in the spec what the heads have become."""
+        """Update the spec from the current margins of the heads."""
         parts = zip(self.parts.values(), self.spec.parts, strict=True)
         self.spec = Sum(
             tuple((factor, part.spec if isinstance(part, Head) else loss) for part, (factor, loss) in parts)
         )
 
     def decayed_parameters(self) -> list[Tensor]:
-        """The parameters whose length matters, and which weight decay may therefore shrink."""
-        found: list[Tensor] = []
+        """Parameters whose norm matters, to which weight decay applies."""
+        parameters: list[Tensor] = []
         for part in self.parts.values():
             if isinstance(part, Head) and part.margin.uses_w_norm:
-                found.append(part.weight)
+                parameters.append(part.weight)
             elif isinstance(part, CriterionModule):
-                found.append(part.linear.weight)
-        return found
+                parameters.append(part.linear.weight)
+        return parameters
 
     def parameter_groups(self, weight_decay: float | None = None) -> list[dict[str, Any]]:
-        """Parameter groups for an optimizer; only weights whose length matters are decayed."""
+        """Return parameter groups for an optimizer; weight decay applies only to weights whose norm matters."""
         return decay_groups(self.parameters(), self.decayed_parameters(), weight_decay)
 
     def __repr__(self) -> str:

@@ -1,11 +1,11 @@
-"""RowOptimizer: any optimizer on the rows of a matrix that a step has touched, and on no others.
+"""RowOptimizer: applies any optimizer to just those rows of a matrix that have a gradient.
 
-What the optimizer remembers (momentum, second moments) is kept for all rows; a step takes out the rows with a gradient,
-lets the optimizer move them, and puts them back. Rows without a gradient neither move nor decay. A row of [C, K, D] is
-a class with its K sub-centres. Step counts (Adam's bias correction) are those of the whole matrix. What a row that was
-never drawn would remember (Adagrad's first sums, Rprop's first step sizes) is found out by trying the optimizer on a
-small matrix; one that moves rows together (Muon), keeps numbers of other shapes than the rows' (Adafactor), or needs
-more than a gradient (LBFGS) is refused.
+The optimizer's state (momentum, second moments) is stored for all rows; a step loads the rows with a gradient, updates
+them, and stores them again. Rows without a gradient neither move nor decay. A row of [C, K, D] is a class with its K
+sub-centres. Step counts (Adam's bias correction) are those of the whole matrix. The initial state of a row (Adagrad's
+first sums, Rprop's first step sizes) is determined by running the optimizer on a small matrix; an optimizer that
+couples rows (Muon), has state of other shapes than the rows (Adafactor), or needs more than a gradient (LBFGS) is
+refused.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..io.errors import InputError
 
 
 class RowOptimizer:
-    """`optimizer_factory` (such as `torch.optim.AdamW`) on the rows of `parameter` whose gradient a step has.
+    """Applies `optimizer_factory` (such as `torch.optim.AdamW`) to the rows of `parameter` that have a gradient.
 
-    Takes a sparse gradient, as a sampled head gives; a dense one moves every row. `param_groups` are the inner
-    optimizer's, so that schedulers and `group["lr"] = …` work.
+    Takes a sparse gradient, as a sampled head produces; a dense one updates every row. `param_groups` are those of the
+    inner optimizer, so that schedulers and `group["lr"] = …` work.
 
     >>> weight = nn.Parameter(torch.ones(4, 2))
     >>> optimizer = RowOptimizer(weight, torch.optim.SGD, lr=0.1, momentum=0.9)
@@ -47,7 +47,7 @@ class RowOptimizer:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The inner optimizer's groups: rates and other options."""
+        """Groups of the inner optimizer: learning rates and other options."""
         return self.inner.param_groups
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -56,7 +56,7 @@ class RowOptimizer:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the rows that have a gradient."""
+        """Update the rows that have a gradient."""
         gradient = self.parameter.grad
         if gradient is None:
             return
@@ -94,10 +94,10 @@ class RowOptimizer:
         return {"memory": dict(self.row_state), "scalars": dict(self.scalars), "param_groups": options}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore a state returned by `state_dict`."""
         parts: list[Any] = [state.get(key) for key in ("memory", "scalars", "param_groups")] if state else []
         if [type(part) for part in parts] != [dict, dict, list] or len(parts[2]) != len(self.param_groups):
-            raise InputError("this is not the state of a RowOptimizer with as many groups: see its state_dict()")
+            raise InputError("not the state of a RowOptimizer with as many groups; pass the result of its state_dict()")
         for name, value in state["memory"].items():
             if value.shape != self.parameter.shape:
                 raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")
@@ -107,7 +107,7 @@ class RowOptimizer:
             group.update(options)
 
 
-# Shape of what an optimizer is tried on: rows, and the sizes of a row; unequal, so that no other is taken for it.
+# Shape of the probe matrix: rows, and the sizes of a row; all different, so that dimensions cannot be confused.
 _PROBE_ROWS, _PROBE_SIZES = 5, (7, 3)
 _SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop and ASGD can"
 
@@ -115,9 +115,9 @@ _SUPPORTED_HINT = "SGD, Adam, AdamW, Adagrad, RMSprop, Adadelta, Adamax, NAdam, 
 def _probe_initial_state(
     optimizer_factory: Callable[..., torch.optim.Optimizer], options: dict[str, Any], like: Tensor
 ) -> dict[str, float]:
-    """Initial value of each state tensor of an optimizer, by name, for rows that have had no gradient yet.
+    """Return the initial value of each state tensor of an optimizer, by name, for rows without a gradient so far.
 
-    Found out by its first step with gradients of zero. An optimizer that cannot work on rows alone is refused.
+    Determined by its first step with zero gradients. An optimizer that cannot work on rows alone is refused.
     """
     name = getattr(optimizer_factory, "__name__", type(optimizer_factory).__name__)
     whole = slice(0, _PROBE_ROWS)
@@ -130,15 +130,15 @@ def _probe_initial_state(
         raise
     except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise InputError(
-            f"RowOptimizer: {name} cannot move rows with these options ({error}); {_SUPPORTED_HINT}"
+            f"RowOptimizer: {name} cannot update rows with these options ({error}); {_SUPPORTED_HINT}"
         ) from None
     shapes = {key: list(value.shape) for key, value in state.items() if isinstance(value, Tensor) and value.ndim}
     for key, shape in shapes.items():
         if shape != list(_probe_shape(like)):
-            raise InputError(f"RowOptimizer: {name} keeps {key}, which belongs to no row; {_SUPPORTED_HINT}")
-    # One that draws its steps moves otherwise each time, and nothing can be said.
+            raise InputError(f"RowOptimizer: {name} keeps {key}, which is not per row; {_SUPPORTED_HINT}")
+    # An optimizer with random steps differs each time, so nothing can be concluded.
     if torch.equal(moved, again) and float((moved - apart).abs().max()) > 0.01 * float(moved.abs().max()):
-        raise InputError(f"RowOptimizer: {name} moves rows together, not each by its own gradient; {_SUPPORTED_HINT}")
+        raise InputError(f"RowOptimizer: {name} couples the updates of different rows; {_SUPPORTED_HINT}")
     return {key: float(state[key].flatten()[0]) for key in shapes}
 
 
@@ -154,7 +154,7 @@ def _run_probe(
     steps: int = 2,
     scale: float = 1.0,
 ) -> tuple[Tensor, dict[str, Any]]:
-    """How far some steps move a small matrix, its parts each with an optimizer of its own; what the last remembers."""
+    """Run some steps on a small matrix, each part with a separate optimizer; return the updates and the last state."""
     generator = torch.Generator().manual_seed(0)
     start, *gradients = (scale * torch.randn(_probe_shape(like), generator=generator) for _ in range(steps + 1))
     moved, state = [], dict[str, Any]()

@@ -1,12 +1,12 @@
-"""Checkpoints of models with sharded heads, through torch.distributed.checkpoint: any number of ranks reads them.
+"""Checkpoints of models with sharded heads, through torch.distributed.checkpoint, for any number of ranks.
 
-    save_sharded("run/step-1000", model, optimizer)     every rank calls it, each writes its own part
-    load_sharded("run/step-1000", model, optimizer)     on another number of ranks too, and on one
+    save_sharded("run/step-1000", model, optimizer)     every rank calls it and writes its own part
+    load_sharded("run/step-1000", model, optimizer)     also on another number of ranks, or one
 
-Only tensors are stored; the optimizer's options are those it is made with. What is read is an index in JSON and plain
-tensors: nothing is unpickled or run, whoever wrote the folder. torch.distributed.checkpoint keeps its own index
-(`.metadata`) as a pickle, which runs whatever its writer put in; `index.json` is written next to it and read in its
-place. It says which tensors there are, and where each part of them lies.
+Only tensors are stored; the optimizer keeps the options it was created with. Reading uses an index in JSON and plain
+tensors: nothing is unpickled or run, whoever wrote the folder. torch.distributed.checkpoint stores its own index
+(`.metadata`) as a pickle, which can run arbitrary code; `index.json` is written next to it and read instead. It lists
+the tensors and the place of each of their parts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from .head import Head
 
 
 def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Write model and optimizer, every rank its own part."""
+    """Write model and optimizer; every rank writes its own part."""
     from torch.distributed.checkpoint.state_dict_saver import save
 
     state: dict[str, Any] = {"model": model.state_dict()}
@@ -61,16 +61,16 @@ def save_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
 
 
 def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-    """Read what any number of ranks wrote into a model (and optimizer) made anew, each rank its own part."""
+    """Read a checkpoint of any number of ranks into a new model (and optimizer); each rank reads its own part."""
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
     from torch.distributed.checkpoint.state_dict_loader import load
 
     path = str(folder)
     sizes = {
-        name: tuple(found.size)
-        for name, found in read_index(Path(folder)).state_dict_metadata.items()
-        if isinstance(found, TensorStorageMetadata)
+        name: tuple(metadata.size)
+        for name, metadata in read_index(Path(folder)).state_dict_metadata.items()
+        if isinstance(metadata, TensorStorageMetadata)
     }
     state: dict[str, Any] = {"model": model.state_dict()}
     _check_shapes(path, state["model"], sizes)
@@ -92,7 +92,7 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
             load(state, storage_reader=JsonIndexReader(path), no_dist=not _is_distributed())
         except CheckpointException as error:
             raise InputError(
-                f"{path}: damaged, cannot be read ({_first_failure(error)}); take an earlier one"
+                f"{path}: damaged, cannot be read ({_first_failure(error)}); use an earlier checkpoint"
             ) from None
     try:
         model.load_state_dict(state["model"])
@@ -104,10 +104,10 @@ def load_sharded(folder: str | Path, model: nn.Module, optimizer: torch.optim.Op
 
 
 def _first_failure(error: Any) -> str:
-    """What went wrong on the first rank that failed, in one line."""
+    """Describe the failure of the first rank that failed, in one line."""
     failures = [failure[0] if isinstance(failure, tuple) else failure for failure in error.failures.values()]
-    said = str(failures[0]).strip().splitlines() if failures else []
-    return said[0][:200] if said else "a part is not what the index says"
+    lines = str(failures[0]).strip().splitlines() if failures else []
+    return lines[0][:200] if lines else "a part is not what the index says"
 
 
 def _is_distributed() -> bool:
@@ -116,7 +116,7 @@ def _is_distributed() -> bool:
 
 @contextmanager
 def _ignore_warnings_of_torch() -> Iterator[None]:
-    """Suppress the warnings that a single process is not distributed, and that torch (2.10) uses what it deprecated."""
+    """Suppress warnings that a single process is not distributed, and about deprecations inside torch (2.10)."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         warnings.filterwarnings("ignore", message="TypedStorage is deprecated")
@@ -125,11 +125,11 @@ def _ignore_warnings_of_torch() -> Iterator[None]:
 
 def _check_shapes(folder: str, expected: dict[str, Any], sizes: dict[str, tuple[int, ...]]) -> None:
     for name, value in expected.items():
-        there = sizes.get(f"model.{name}")
-        if there is None:
-            raise InputError(f"{folder} has no {name}: it is the checkpoint of another model")
-        if there != tuple(value.shape) and not name.endswith("_extra_state"):
-            raise InputError(f"{folder}: {name} is {list(there)}, the model's is {list(value.shape)}")
+        stored = sizes.get(f"model.{name}")
+        if stored is None:
+            raise InputError(f"{folder} has no {name}: it belongs to another model")
+        if stored != tuple(value.shape) and not name.endswith("_extra_state"):
+            raise InputError(f"{folder}: {name} is {list(stored)}, the model's is {list(value.shape)}")
 
 
 def _optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -137,14 +137,14 @@ def _optimizer_parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def _shards_by_parameter_id(model: nn.Module) -> dict[int, ClassShard]:
-    """Parameters that are split over ranks, by identity."""
-    found: dict[int, ClassShard] = {}
+    """Return the parameters that are sharded over ranks, by identity."""
+    shards: dict[int, ClassShard] = {}
     for module in model.modules():
         if isinstance(module, Head) and module.shard is not None:
-            found[id(module.weight)] = module.shard
+            shards[id(module.weight)] = module.shard
             if module.bias is not None:
-                found[id(module.bias)] = module.shard
-    return found
+                shards[id(module.bias)] = module.shard
+    return shards
 
 
 def _as_dtensor_if_sharded(value: Tensor, parameter: Tensor, shards: dict[int, ClassShard]) -> Tensor:
@@ -153,7 +153,7 @@ def _as_dtensor_if_sharded(value: Tensor, parameter: Tensor, shards: dict[int, C
 
 
 def _allocate_optimizer_state(size: tuple[int, ...], parameter: Tensor, shards: dict[int, ClassShard]) -> Tensor:
-    """An empty tensor for what an optimizer keeps of a parameter: the local part of a split one."""
+    """Allocate the optimizer state of a parameter: the local part of a sharded one."""
     shard = shards.get(id(parameter))
     if shard is not None and size == (shard.num_classes, *parameter.shape[1:]):
         return torch.zeros_like(parameter.detach())
@@ -168,7 +168,7 @@ _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values
 
 
 class JsonIndexWriter(FileSystemWriter):
-    """Writes parts as torch does, and the index when all parts are there."""
+    """Writes parts like torch, and the index when all parts are written."""
 
     def finish(self, metadata: Metadata, results: Any) -> None:
         super().finish(metadata, results)
@@ -180,7 +180,7 @@ class JsonIndexWriter(FileSystemWriter):
 
 
 class JsonIndexReader(FileSystemReader):
-    """Reads parts as torch does, as plain tensors, by an index that is JSON."""
+    """Reads parts as plain tensors, by a JSON index."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         metadata = read_index(Path(self.path))
@@ -198,32 +198,32 @@ class JsonIndexReader(FileSystemReader):
 
 def _metadata_to_json(metadata: Metadata, places: dict[MetadataIndex, _StorageInfo]) -> dict[str, Any]:
     tensors: dict[str, Any] = {}
-    for name, found in metadata.state_dict_metadata.items():
-        if not isinstance(found, TensorStorageMetadata):
-            raise InputError(f"{name} is no tensor; a sharded checkpoint holds tensors only")
+    for name, tensor in metadata.state_dict_metadata.items():
+        if not isinstance(tensor, TensorStorageMetadata):
+            raise InputError(f"{name} is not a tensor; a sharded checkpoint holds only tensors")
         parts = []
-        for chunk in found.chunks:
+        for chunk in tensor.chunks:
             place = places[MetadataIndex(name, chunk.offsets)]
             parts.append([list(chunk.offsets), list(chunk.sizes), place.relative_path, place.offset, place.length])
-        dtype = str(found.properties.dtype).removeprefix("torch.")
-        tensors[name] = {"dtype": dtype, "size": list(found.size), "parts": parts}
+        dtype = str(tensor.properties.dtype).removeprefix("torch.")
+        tensors[name] = {"dtype": dtype, "size": list(tensor.size), "parts": parts}
     return {"format": _INDEX_FORMAT, "tensors": tensors}
 
 
 def read_index(folder: Path) -> Metadata:
-    """The metadata torch needs to read a checkpoint, from `index.json`; an InputError if that is not valid."""
+    """Read the metadata that torch needs from `index.json`; raise an InputError if it is not valid."""
     path = folder / INDEX_FILENAME
     try:
         index = bounded.read_json(path)
         if index["format"] != _INDEX_FORMAT:
-            raise InputError(f"{path}: format {index['format']!r} is not known to this version")
+            raise InputError(f"{path}: format {index['format']!r} is unknown to this version of widemargin")
         tensors: dict[str, TensorStorageMetadata] = {}
         places: dict[MetadataIndex, _StorageInfo] = {}
         for name, entry in index["tensors"].items():
             chunks = []
             for offsets, sizes, file, start, length in entry["parts"]:
-                if not _PART_FILENAME.fullmatch(file):  # never a path that leads elsewhere
-                    raise InputError(f"{path}: {name} lies in {file!r}, which is no part of a sharded checkpoint")
+                if not _PART_FILENAME.fullmatch(file):  # never a path outside of the folder
+                    raise InputError(f"{path}: {name} is in {file!r}, which is not a file of a sharded checkpoint")
                 chunks.append(ChunkStorageMetadata(_parse_size(offsets), _parse_size(sizes)))
                 places[MetadataIndex(name, chunks[-1].offsets)] = _StorageInfo(file, *_parse_size((start, length)))
             tensors[name] = TensorStorageMetadata(
@@ -231,7 +231,7 @@ def read_index(folder: Path) -> Metadata:
             )
         _check_claimed_sizes(folder, path, tensors, places)
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no sharded checkpoint (there is no {INDEX_FILENAME} in it)") from None
+        raise InputError(f"{folder} is not a sharded checkpoint: it has no {INDEX_FILENAME}") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except InputError:
@@ -244,21 +244,21 @@ def read_index(folder: Path) -> Metadata:
 def _check_claimed_sizes(
     folder: Path, index_path: Path, tensors: dict[str, TensorStorageMetadata], places: dict[MetadataIndex, _StorageInfo]
 ) -> None:
-    """Check that tensors need no more memory than their files have bytes: it is allocated before anything is read."""
-    held = 0
+    """Check that tensors need no more memory than their files have bytes, because it is allocated before reading."""
+    stored = 0
     for name in sorted({place.relative_path for place in places.values()}):
         try:
             with open_regular(folder / name) as file:
                 check_not_sparse(file, folder / name)
-                held += os.fstat(file.fileno()).st_size
+                stored += os.fstat(file.fileno()).st_size
         except FileNotFoundError:
-            raise InputError(f"{folder / name}: not there; take an earlier checkpoint") from None
+            raise InputError(f"{folder / name}: missing; use an earlier checkpoint") from None
     claimed = sum(kind.properties.dtype.itemsize * math.prod(kind.size) for kind in tensors.values())
-    if max(claimed, sum(place.length for place in places.values())) > held:
-        raise InputError(f"{index_path}: tensors of {claimed:,} bytes, of which its files hold {held:,}; not read")
+    if max(claimed, sum(place.length for place in places.values())) > stored:
+        raise InputError(f"{index_path}: claims tensors of {claimed:,} bytes, but its files hold {stored:,}; not read")
 
 
 def _parse_size(values: Any) -> torch.Size:
     if not all(type(one) is int and 0 <= one < 2**62 for one in values):
-        raise ValueError(f"{values} are no sizes")
+        raise ValueError(f"{values} are not sizes")
     return torch.Size(values)

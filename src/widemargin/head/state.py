@@ -1,8 +1,8 @@
 """MarginState: the numbers of a head (schedules, adaptive state, learnable and per-class numbers, `class_weight`).
 
-They live in one small module, so that checkpoints carry them, evaluation freezes them, and the
-margin itself stays a value. Buffers are replaced and never written into: a backward pass may still
-need the old value, and `torch.compile` (2.13) silently uses the new one where it was overwritten.
+They are in one small module, so that checkpoints contain them, evaluation freezes them, and the margin itself stays a
+value. Buffers are replaced and never modified in place: a backward pass may still need the old value, and
+`torch.compile` (2.13) silently uses the new one if it was overwritten.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ..losses.schedule import Learnable, Schedule
 from ..numerics.distributed import check_unsharded
 from ..numerics.precision import widest_float_dtype
 
-_step_lock = threading.Lock()  # of all heads, since a module with a lock of its own can be neither copied nor pickled
+_step_lock = threading.Lock()  # shared by all heads, since a module with a lock can be neither copied nor pickled
 
 
 class MarginState(nn.Module):
     """Step counter, adaptive state, learnable and per-class numbers of one margin.
 
-    For a stack of K models (`num_models=K`) adaptive and learnable numbers are [K, 1], one for each.
+    For a stack of K models (`num_models=K`) adaptive and learnable numbers are [K, 1], one per model.
     """
 
     steps: Tensor
@@ -50,7 +50,7 @@ class MarginState(nn.Module):
         self._register_wide_buffer("class_weight", class_weight)
         for name, value in margin.named_values():
             if isinstance(value, Learnable):
-                # One dimension at least: FSDP shards no parameter without any.
+                # At least one dimension: FSDP does not shard parameters without any.
                 shape = self._shape or (1,)
                 empty = torch.empty(shape, device=device, dtype=torch.promote_types(dtype, torch.float32))
                 self.register_parameter(f"log_{name}", nn.Parameter(empty))
@@ -72,7 +72,7 @@ class MarginState(nn.Module):
 
     @torch.no_grad()
     def reset(self) -> None:
-        """Every number as it is before the first training call."""
+        """Reset every number to its value before the first training call."""
         self.steps = torch.zeros_like(self.steps)
         for name, value in self.margin.named_values():
             if isinstance(value, Learnable):
@@ -87,7 +87,7 @@ class MarginState(nn.Module):
         return torch.tensor(self.margin.class_offsets(), dtype=widest_float_dtype(device), device=device)
 
     def _initial_value(self, buffer: str, device: torch.device) -> Tensor:
-        """What a buffer begins with, from the margin: state_s, per_class_m, class_offset."""
+        """Return the initial value of a buffer from the margin: state_s, per_class_m, class_offset."""
         if buffer == "class_offset":
             return self._class_offset(device)
         value = getattr(self.margin, buffer.removeprefix("state_").removeprefix("per_class_"))
@@ -100,43 +100,43 @@ class MarginState(nn.Module):
         self._wide_buffers.append(name)
 
     def current_margin(self, y: Tensor | None, dtype: torch.dtype) -> Margin:
-        """The margin of this step, with the current value of every number; per-class ones looked up at `y`."""
+        """Return the margin of this step with the current value of every number; per-class ones are indexed by `y`."""
         if self._is_constant:
             return self.margin
-        held: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         for name, value in self.margin.named_values():
             if isinstance(value, Learnable):
                 learnt: Tensor = getattr(self, f"log_{name}")
                 check_unsharded(learnt, "learnable numbers")
-                held[name] = learnt.exp().to(dtype).reshape(self._shape)
+                values[name] = learnt.exp().to(dtype).reshape(self._shape)
             elif isinstance(value, PerClass) and name not in self.margin.table_fields:
-                held[name] = getattr(self, f"per_class_{name}")
+                values[name] = getattr(self, f"per_class_{name}")
         for name in self.margin.adaptive_fields:
             state: Tensor = getattr(self, f"state_{name}")
-            # One number takes the dtype of what it meets; one for each model of a stack would not.
-            held[name] = state.to(dtype) if self._shape else state
+            # A single number takes the dtype of its operand; one number per model of a stack would not.
+            values[name] = state.to(dtype) if self._shape else state
         for name in self.margin.learnt_fields:
             number: Tensor = getattr(self, f"learnt_{name}")
             check_unsharded(number, "learnable numbers")
-            held[name] = number.to(dtype).reshape(self._shape)
-        return self.margin.at_step(self.steps, y, dtype, held)
+            values[name] = number.to(dtype).reshape(self._shape)
+        return self.margin.at_step(self.steps, y, dtype, values)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         for name in self._parameters:
-            kept = state_dict.get(prefix + name)
-            if isinstance(kept, Tensor) and kept.ndim == 0:  # written before 0.1.1
-                state_dict = {**state_dict, prefix + name: kept.reshape(1)}
+            stored = state_dict.get(prefix + name)
+            if isinstance(stored, Tensor) and stored.ndim == 0:  # written before 0.1.1
+                state_dict = {**state_dict, prefix + name: stored.reshape(1)}
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     @torch.no_grad()
     def store_adaptive(self, adapted_margin: Margin) -> None:
-        """Remember the adaptive numbers of a training batch."""
+        """Store the adaptive numbers of a training batch."""
         for name in adapted_margin.adaptive_fields:
             state: Tensor = getattr(self, f"state_{name}")
             self._set_buffer(f"state_{name}", torch.as_tensor(getattr(adapted_margin, name)).to(state))
 
     def advance(self) -> None:
-        """One more training call, also where several threads call."""
+        """Count one more training call; safe with several threads."""
         if torch.compiler.is_compiling():
             self.steps = self.steps + 1
             return
@@ -144,7 +144,7 @@ class MarginState(nn.Module):
             self._buffers["steps"] = self.steps + 1
 
     def _set_buffer(self, name: str, value: Tensor) -> None:
-        """A buffer's new value; past `Module.__setattr__`, which takes a hundredth of a small head's step."""
+        """Set a buffer without `Module.__setattr__`, which takes a hundredth of a small head's step."""
         if torch.compiler.is_compiling():
             setattr(self, name, value)
         else:
@@ -153,19 +153,19 @@ class MarginState(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MarginState:
         # `head.half()` must not round an adaptive scale or a margin of 0.3: these buffers follow the
         # others to their device but keep the widest dtype there.
-        held = {name: self._buffers.pop(name) for name in self._wide_buffers}
+        wide_buffers = {name: self._buffers.pop(name) for name in self._wide_buffers}
         learnt = {name: parameter.data for name, parameter in self.named_parameters()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = self.steps.device
         for name, parameter in self.named_parameters():
             if parameter.dtype in (torch.float16, torch.bfloat16) and not learnt[name].is_meta:
                 parameter.data = learnt[name].to(device)
-        for name, value in held.items():
+        for name, value in wide_buffers.items():
             if value is None or not value.is_meta:
                 moved = None if value is None else value.to(device=device, dtype=widest_float_dtype(device))
             elif name == "class_weight":
-                moved = torch.empty_like(value, device=device)  # a checkpoint has it
+                moved = torch.empty_like(value, device=device)  # a checkpoint has the value
             else:
-                moved = self._initial_value(name, device)  # what no checkpoint has must not stay empty
+                moved = self._initial_value(name, device)  # no checkpoint has the value: initialise it
             self._buffers[name] = moved
         return self

@@ -1,11 +1,11 @@
-"""Sub-centres of a trained head: which samples are outliers, and the head of the dominant sub-centres alone.
+"""Sub-centres of a trained head: outliers, and a head with only the dominant sub-centres.
 
-Under noisy labels the clean samples of a class gather at one of its K sub-centres, the dominant one, and the others
-catch what does not belong there. The drop rule of Sub-centre ArcFace cleans the data with it:
+With noisy labels the clean samples of a class gather at one of its K sub-centres, the dominant one, and mislabelled
+samples at the others. The drop rule of Sub-centre ArcFace uses this to clean the data:
 
-    found = wm.subcenter_outliers(head, x, y)     # embeddings and labels of all training samples
-    keep = ~found.is_outlier                      # train again on these, with one weight per class
-    head.keep_dominant(found.dominant)            # where that training may begin: k=1, the dominant weights
+    result = wm.subcenter_outliers(head, x, y)    # embeddings and labels of all training samples
+    keep = ~result.is_outlier                     # train again on these, with one weight per class
+    head.keep_dominant(result.dominant)           # optional initial weights for that: k=1
 
 Reference: Deng et al., Sub-center ArcFace (ECCV 2020), Section 3.4, and the authors' code (75°).
 """
@@ -31,28 +31,28 @@ _CHUNK_ELEMENTS = 1 << 22
 
 
 class SubcenterOutliers(NamedTuple):
-    """What the drop rule says of some samples."""
+    """Result of the drop rule."""
 
     is_outlier: Tensor
-    """Which samples [N] lie too far from the dominant sub-centre of their class."""
+    """Samples [N] that are too far from the dominant sub-centre of their class."""
     dominant: Tensor
-    """The dominant sub-centre of each class [C], a number from 0 to K − 1; 0 for a class without a sample."""
+    """The dominant sub-centre of each class [C], an index from 0 to K − 1; 0 for a class without a sample."""
     counts: Tensor
-    """How many samples of each class are nearest to each of its sub-centres [C, K]."""
+    """Number of samples of each class that are nearest to each of its sub-centres [C, K]."""
 
 
 @torch.no_grad()
 def subcenter_outliers(head: Head, x: Tensor, y: Tensor, *, max_angle: float = 75.0) -> SubcenterOutliers:
-    """Which samples lie more than `max_angle` degrees from the dominant sub-centre of their class.
+    """Find samples more than `max_angle` degrees from the dominant sub-centre of their class.
 
-    The dominant sub-centre is the one that most samples of the class are nearest to, of equals the first. A sample that
-    is nearest to another one is no outlier for that alone. Samples with the label `ignore_index` count for nothing and
-    are no outliers. Embeddings are taken in blocks, from any device.
+    The dominant sub-centre is the one that is nearest to most samples of the class; ties go to the first. A sample
+    nearest to another sub-centre is not an outlier for that reason alone. Samples with the label `ignore_index` are
+    ignored and never outliers. Embeddings are processed in blocks, on any device.
 
     Args:
-        head: a trained head; one with a single weight per class measures the angle to that.
-        x: embeddings [N, D] of all training samples. The ranks of a sharded head all call this, each with samples of
-            its own (or none); the dominant sub-centres are then those of all samples together.
+        head: a trained head; with a single weight per class the angle is measured to that weight.
+        x: embeddings [N, D] of all training samples. All ranks of a sharded head call this, each with its own samples
+            (or none); the dominant sub-centres are then those of all samples together.
         y: their labels [N].
         max_angle: from 0 to 180 degrees; 75 in the authors' code.
 
@@ -60,8 +60,8 @@ def subcenter_outliers(head: Head, x: Tensor, y: Tensor, *, max_angle: float = 7
     >>> head = Head(2, 2, "subcenter_arcface(k=2)")
     >>> _ = head.weight.data.copy_(torch.tensor([[[1.0, 0.0], [-1.0, 0.0]], [[0.0, 1.0], [0.0, -1.0]]]))
     >>> x = torch.tensor([[2.0, 0.1], [1.0, 0.5], [-1.0, 0.2], [0.3, 1.0]])
-    >>> found = subcenter_outliers(head, x, torch.tensor([0, 0, 0, 1]))
-    >>> found.is_outlier.tolist(), found.dominant.tolist(), found.counts.tolist()
+    >>> result = subcenter_outliers(head, x, torch.tensor([0, 0, 0, 1]))
+    >>> result.is_outlier.tolist(), result.dominant.tolist(), result.counts.tolist()
     ([False, False, True, False], [0, 0], [[2, 1], [1, 0]])
     """
     min_cosine = math.cos(math.radians(_check_degrees(max_angle)))
@@ -93,14 +93,14 @@ def _check_degrees(max_angle: Any) -> float:
 
 
 def own_cosines(x: Tensor, y: Tensor, unit_weight: Tensor) -> Tensor:
-    """Cosines [N, K] of embeddings [N, D] to the K sub-centres of their class, in blocks; unit weights [C, K, D]."""
+    """Cosines [N, K] of embeddings [N, D] with the K sub-centres of their class, in blocks; unit weights [C, K, D]."""
     _, count, dim = unit_weight.shape
     cos = unit_weight.new_empty(len(x), count, dtype=torch.promote_types(unit_weight.dtype, torch.float32))
     step = max(1, _CHUNK_ELEMENTS // (count * dim))
     for start in range(0, len(x), step):
         rows = slice(start, start + step)
         unit, length = unit_and_norm(x[rows].to(cos.device, cos.dtype))
-        validation.check_labels(y[rows], len(unit), len(unit_weight), length)  # that embeddings are finite
+        validation.check_labels(y[rows], len(unit), len(unit_weight), length)  # checks that embeddings are finite
         cos[rows] = torch.einsum("nkd,nd->nk", unit_weight[y[rows]].to(cos.dtype), unit)
     return cos
 
@@ -111,20 +111,20 @@ def nearest_own_subcenters(unit: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 
 
 def dominant_head(head: Head, dominant: Tensor) -> Head:
-    """A new head with the same loss at k=1, whose class weights are the sub-centres `dominant` [C] of `head`."""
+    """Return a new head with the same loss at k=1 and the sub-centres `dominant` [C] of `head` as class weights."""
     subcenters = head.margin.subcenters
     values = dict(head.spec.named_values())
     if subcenters is None or "k" not in values:
         raise InputError(f"{head.spec!r} has one weight per class; keep_dominant is for losses with k > 1")
     integers = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
     if not isinstance(dominant, Tensor) or dominant.dtype not in integers or dominant.shape != (head.num_classes,):
-        given = f"{dominant.dtype} {list(dominant.shape)}" if isinstance(dominant, Tensor) else format_value(dominant)
+        actual = f"{dominant.dtype} {list(dominant.shape)}" if isinstance(dominant, Tensor) else format_value(dominant)
         raise InputError(
-            f"dominant must be whole numbers [{head.num_classes}], as subcenter_outliers gives them, got {given}"
+            f"dominant must be integers [{head.num_classes}], as returned by subcenter_outliers, got {actual}"
         )
     dominant = dominant.to(head.weight.device).long()
     if bool(((dominant < 0) | (dominant >= subcenters.count)).any()):
-        raise InputError(f"dominant must be numbers of sub-centres, from 0 to {subcenters.count - 1}")
+        raise InputError(f"dominant must be indices of sub-centres, from 0 to {subcenters.count - 1}")
     new = rebuild_head(head, type(head.spec)(**{**values, "k": 1}))
     here = dominant if head.shard is None else dominant[head.shard.start : head.shard.stop]
     with torch.no_grad():

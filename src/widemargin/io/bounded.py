@@ -1,13 +1,13 @@
-"""Files that somebody else may have written, read within bounds: plain files, lines, pipes, JSON, zip and gzip.
+"""Bounded readers for untrusted files: regular files, lines, pipes, JSON, zip and gzip.
 
-A name in a folder need not belong to a file: a pipe that nobody writes to never answers, a device never ends, and a
-file with holes claims gigabytes that are nowhere on disk. Everything the package reads from a folder of a run, a
-model or a data set is opened here: without waiting, regular files only (which is asked of what was opened, so that it
-cannot be exchanged in between), and with its size looked at before anything of it is read.
+A path need not lead to a regular file: a pipe without a writer blocks, a device never ends, and a sparse file claims
+gigabytes that are not on disk. Everything the package reads from the folder of a run, model or data set is opened
+here: without blocking, regular files only (checked on the open file descriptor, so that the path cannot be swapped in
+between), and with the size checked before the contents are read.
 
-JSON is bounded in size, depth and number of containers: Python's own reader stops at some depth with an error that is
-no ValueError, and values that pass it can exhaust the stack later, when they are copied or shown. Archives and gzip
-files are refused in one line where they unpack to more than is expected.
+JSON is bounded in size, depth and number of containers: beyond some depth Python's own parser raises an error that is
+not a ValueError, and deep values that it accepts can exhaust the stack later, when they are copied or printed.
+Archives and gzip files that unpack to more than is expected are refused with a one-line error.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from zipfile import ZipFile, ZipInfo
 
 from .errors import InputError
 
-MAX_LINE_BYTES = 1 << 20  # bytes of a line of a log; an epoch's has about two thousand
+MAX_LINE_BYTES = 1 << 20  # bytes per log line; an epoch's line has about two thousand
 MAX_LOG_BYTES = 1 << 30  # bytes of a log that is read line by line
-MAX_IN_MEMORY_LOG_BYTES = 128 << 20  # bytes of a log whose lines are all kept in memory
-PIPE_TIMEOUT_SECONDS = 30.0  # how long a pipe may be silent
-_MIN_SPARSE_CHECK_BYTES = 256 << 20  # bytes from which on a file may not consist of holes
-# At least one byte in so many is on disk; file systems that compress reach this with zeros only.
+MAX_IN_MEMORY_LOG_BYTES = 128 << 20  # bytes of a log that is read into memory as a whole
+PIPE_TIMEOUT_SECONDS = 30.0  # longest time without data from a pipe
+_MIN_SPARSE_CHECK_BYTES = 256 << 20  # smallest size in bytes at which a file is checked for holes
+# A file must have at least one byte in this many on disk; file systems that compress reach this only with zeros.
 _MAX_SIZE_TO_STORED_RATIO = 64
-_MAX_EXTENTS = 1000  # of a file with holes that are counted
+_MAX_EXTENTS = 1000  # data extents of a sparse file that are counted
 _PIPE_CHUNK_BYTES = 1 << 20
 _FILE_TYPE_NAMES = (
     (stat.S_ISDIR, "a folder"),
@@ -45,15 +45,15 @@ _FILE_TYPE_NAMES = (
 
 
 class NotAFileError(InputError):
-    """A name that belongs to something else than a regular file."""
+    """The path leads to something other than a regular file."""
 
 
 class TooLargeError(InputError):
-    """A file beyond the size that is read."""
+    """The file is larger than the limit."""
 
 
 def size_text(num_bytes: int) -> str:
-    """A number of bytes for a message.
+    """Format a number of bytes for a message.
 
     >>> size_text(64 << 20), size_text(5 << 30), size_text(1000)
     ('64 MiB', '5 GiB', '1,000 bytes')
@@ -65,7 +65,7 @@ def size_text(num_bytes: int) -> str:
 
 
 def open_regular(path: str | Path, max_bytes: int | None = None) -> BufferedReader:
-    """A regular file of at most `max_bytes` bytes, open for reading; OSError where it is not there or not readable."""
+    """Open a regular file of at most `max_bytes` bytes for reading; raises OSError if it is missing or not readable."""
     file, kind = _open_nonblocking(path)
     if not stat.S_ISREG(kind):
         file.close()
@@ -78,7 +78,7 @@ def open_regular(path: str | Path, max_bytes: int | None = None) -> BufferedRead
 
 
 def read_file(path: str | Path, max_bytes: int) -> bytes:
-    """All bytes of a regular file, which has so many at most; OSError where it is not there or not readable."""
+    """Read a regular file of at most `max_bytes` bytes; raises OSError if it is missing or not readable."""
     with open_regular(path, max_bytes) as file:
         return _read_bounded(file, path, max_bytes)
 
@@ -86,7 +86,7 @@ def read_file(path: str | Path, max_bytes: int) -> bytes:
 def read_lines(
     path: str | Path, max_bytes: int = MAX_LOG_BYTES, max_line_bytes: int = MAX_LINE_BYTES
 ) -> Iterator[bytes]:
-    """The lines of a regular file, one after the other, with the bytes that end them."""
+    """Yield the lines of a regular file, with their line endings."""
     with open_regular(path, max_bytes) as file:
         count = 0
         number = 0
@@ -94,18 +94,16 @@ def read_lines(
             number += 1
             count += len(line)
             if len(line) > max_line_bytes:
-                raise TooLargeError(
-                    f"{path}: line {number} has more than {size_text(max_line_bytes)}, the most that is read"
-                )
-            if count > max_bytes:  # it grows while it is read, or its size was not known
+                raise TooLargeError(f"{path}: line {number} has more than {size_text(max_line_bytes)}, the limit")
+            if count > max_bytes:  # the file grew while it was read, or its size was unknown
                 raise too_large_error(path, max_bytes)
             yield line
 
 
 def read_stream(path: str | Path, max_bytes: int, timeout: float | None = None) -> bytes:
-    """All bytes of a regular file, or of a pipe that is never silent for more than `timeout` seconds.
+    """Read all bytes of a regular file, or of a pipe that is never silent for more than `timeout` seconds.
 
-    Pipes are for what a user gives by name, such as the `<(zcat table.csv.gz)` of a shell. The default of `timeout` is
+    Pipes are accepted for paths that the user gives, such as `<(zcat table.csv.gz)` in a shell. `timeout` defaults to
     `PIPE_TIMEOUT_SECONDS`.
     """
     file, kind = _open_nonblocking(path)
@@ -121,7 +119,7 @@ def read_stream(path: str | Path, max_bytes: int, timeout: float | None = None) 
 
 
 def read_standard_input(max_bytes: int, timeout: float | None = None) -> bytes:
-    """All bytes of standard input, a pipe or a file as in `read_stream`; a terminal is not waited for."""
+    """Read all bytes of standard input, a pipe or a file as in `read_stream`; refuse a terminal."""
     name = "stdin"
     with os.fdopen(os.dup(0), "rb") as file:
         kind = os.fstat(file.fileno()).st_mode
@@ -135,7 +133,7 @@ def read_standard_input(max_bytes: int, timeout: float | None = None) -> bytes:
 
 
 def check_not_sparse(file: BinaryIO, path: str | Path) -> None:
-    """Refuse a large sparse file: one of almost nothing but holes takes no disk space, but fills a reader's memory."""
+    """Refuse a large sparse file: it takes almost no disk space but would fill the reader's memory."""
     size = os.fstat(file.fileno()).st_size
     if size < _MIN_SPARSE_CHECK_BYTES or not hasattr(os, "SEEK_DATA"):
         return
@@ -148,27 +146,27 @@ def check_not_sparse(file: BinaryIO, path: str | Path) -> None:
             if stored * _MAX_SIZE_TO_STORED_RATIO >= size or place >= size:
                 break
         else:
-            return  # thousands of pieces: no simple file of holes
+            return  # thousands of extents: not a plain sparse file
     except OSError as error:
-        if error.errno != errno.ENXIO:  # else nothing but a hole from here on
-            return  # a file system that does not tell
+        if error.errno != errno.ENXIO:  # ENXIO: only a hole from here to the end
+            return  # the file system does not report holes
     finally:
         os.lseek(file.fileno(), 0, os.SEEK_SET)
     if stored * _MAX_SIZE_TO_STORED_RATIO < size:
-        raise TooLargeError(f"{path}: {size:,} bytes, of which {stored:,} are on disk and the rest are holes; not read")
+        raise TooLargeError(f"{path}: sparse file of {size:,} bytes with {stored:,} on disk; not read")
 
 
 def too_large_error(path: str | Path, max_bytes: int, size: int | None = None) -> TooLargeError:
-    """The error for a file beyond its bound."""
+    """Return the error for a file above its size limit."""
     has = "it has" if size is None else f"{size:,} bytes,"
-    return TooLargeError(f"{path}: {has} more than {size_text(max_bytes)}, the most that is read")
+    return TooLargeError(f"{path}: {has} more than {size_text(max_bytes)}, the limit")
 
 
 def _open_nonblocking(path: str | Path) -> tuple[BufferedReader, int]:
-    """What has this name, open for reading, and its kind; a pipe or device is not waited for."""
+    """Open a path for reading without blocking on a pipe or device; return the file and its mode."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
     before = os.stat(path).st_mode
-    if stat.S_ISSOCK(before) or stat.S_ISDIR(before):  # cannot be opened, on some systems or on all
+    if stat.S_ISSOCK(before) or stat.S_ISDIR(before):  # cannot be opened, at least on some systems
         raise NotAFileError(f"{path}: not a file but {_file_type_name(before)}")
     handle = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
     try:
@@ -185,13 +183,13 @@ def _file_type_name(mode: int) -> str:
 
 def _read_bounded(file: BinaryIO, path: str | Path, max_bytes: int) -> bytes:
     data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:  # files of the system claim to be empty
+    if len(data) > max_bytes:  # files of /proc and /sys report a size of 0
         raise too_large_error(path, max_bytes)
     return data
 
 
 def _read_pipe(file: BinaryIO, path: str | Path, max_bytes: int, timeout: float) -> bytes:
-    """All that comes through a pipe until its writers have closed it."""
+    """Read a pipe until its writers close it."""
     poll = select.poll()
     poll.register(file.fileno(), select.POLLIN)
     parts: list[bytes] = []
@@ -208,8 +206,8 @@ def _read_pipe(file: BinaryIO, path: str | Path, max_bytes: int, timeout: float)
         if count > max_bytes:
             raise too_large_error(path, max_bytes)
     raise InputError(
-        f"{path}: a pipe that has sent nothing for {timeout:g} s; is anybody writing to it? "
-        "Write it to a file and give that"
+        f"{path}: a pipe that has sent nothing for {timeout:g} s; check that something writes to it, "
+        "or write the data to a file and give that"
     )
 
 
@@ -217,24 +215,24 @@ def _read_pipe(file: BinaryIO, path: str | Path, max_bytes: int, timeout: float)
 
 MAX_JSON_BYTES = 64 << 20  # bytes; a million class names are half of that
 MAX_JSON_DEPTH = 64  # levels; ours have six
-MAX_JSON_CONTAINERS = 1 << 20  # lists and objects, each of which takes up to 230 bytes where the text has two
+MAX_JSON_CONTAINERS = 1 << 20  # lists and objects; each takes up to 230 bytes of memory for two of text
 
 
 class NotJSONError(InputError):
-    """A text or file that is no JSON, or none that anybody wrote in good faith."""
+    """The text or file is not valid JSON, or exceeds the bounds on size, depth or containers."""
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """The value that a text holds; `where` begins the message if it holds none."""
+    """Parse JSON within the bounds; `where` begins the error message."""
     if len(text) > MAX_JSON_BYTES:
-        raise NotJSONError(f"{where}: more than {MAX_JSON_BYTES >> 20} MiB of JSON")
+        raise NotJSONError(f"{where}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, the limit")
     if _count_containers(text) > MAX_JSON_CONTAINERS:
-        raise NotJSONError(f"{where}: more than {MAX_JSON_CONTAINERS:,} lists and objects of JSON")
+        raise NotJSONError(f"{where}: more than {MAX_JSON_CONTAINERS:,} lists and objects in JSON, the limit")
     try:
         value = json.loads(text)
     except RecursionError:
         raise NotJSONError(f"{where}: not JSON that can be read (nested more than {MAX_JSON_DEPTH} levels)") from None
-    except ValueError as error:  # also bytes that are no text, and numbers of thousands of digits
+    except ValueError as error:  # also bytes that are not UTF-8, and numbers of thousands of digits
         raise NotJSONError(f"{where}: not JSON ({error})") from None
     if _is_deeper_than(value, MAX_JSON_DEPTH):
         raise NotJSONError(f"{where}: not JSON that can be read (nested more than {MAX_JSON_DEPTH} levels)")
@@ -242,23 +240,23 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a file; a file that cannot be opened raises OSError, as always."""
+    """Parse the JSON in a file; a file that cannot be opened raises OSError."""
     try:
         data = read_file(path, MAX_JSON_BYTES)
     except TooLargeError:
-        raise NotJSONError(f"{path}: more than {MAX_JSON_BYTES >> 20} MiB of JSON") from None
+        raise NotJSONError(f"{path}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, the limit") from None
     return parse_json(data, str(path))
 
 
 def _count_containers(text: str | bytes) -> int:
-    """How many lists and objects a text has at the most: brackets inside words count too."""
+    """Upper bound on the number of lists and objects in a JSON text: brackets inside strings count too."""
     if isinstance(text, bytes):
         return text.count(b"[") + text.count(b"{")
     return text.count("[") + text.count("{")
 
 
 def dumps_one_line_per_key(values: dict[str, Any], *, ensure_ascii: bool = True) -> str:
-    """The text of names with values, each on one line: long columns of numbers are a line, not a line per number.
+    """Format a mapping as JSON with one line per key, so that a long list of numbers takes one line.
 
     >>> print(dumps_one_line_per_key({"loss": "arcgrad", "counts": [3, 1]}))
     {
@@ -271,11 +269,11 @@ def dumps_one_line_per_key(values: dict[str, Any], *, ensure_ascii: bool = True)
 
 
 def _is_deeper_than(value: Any, max_depth: int) -> bool:
-    """Whether containers stand in each other more than so many levels deep; level by level, so without a stack."""
-    found = [value]
+    """Return True if containers are nested more than `max_depth` levels deep; iterates by level, without recursion."""
+    containers = [value]
     for _ in range(max_depth + 1):
-        found = [inner for one in found if isinstance(one, dict | list) for inner in _child_containers(one)]
-        if not found:
+        containers = [inner for one in containers if isinstance(one, dict | list) for inner in _child_containers(one)]
+        if not containers:
             return False
     return True
 
@@ -288,18 +286,18 @@ def _child_containers(container: dict[str, Any] | list[Any]) -> list[Any]:
 # ---------------------------------------------------------------- zip and gzip
 
 _GUNZIP_CHUNK_BYTES = 1 << 20
-MAX_GZIP_RATIO = 300  # times; gzip reaches 1,030 on nothing but zeros, a table seldom 50
+MAX_GZIP_RATIO = 300  # gzip reaches 1,030 on zeros; a table rarely reaches 50
 _RATIO_CHECK_MIN_BYTES = 64 << 20
 
 
 class SupportsRead(Protocol):
-    """Anything with bytes to read."""
+    """Any object with a `read` method that returns bytes."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
 
 class BoundedReader:
-    """A stream that may be read up to so many bytes, for readers that skip through whatever is in front."""
+    """Stream that raises after `max_bytes` bytes, for readers that skip over unused members."""
 
     def __init__(self, stream: SupportsRead, max_bytes: int, where: str) -> None:
         self.stream, self.remaining, self.where, self.max_bytes = stream, max_bytes, where, max_bytes
@@ -315,7 +313,7 @@ class BoundedReader:
 
 
 def check_zip_size(archive: ZipFile, max_bytes: int, where: str) -> ZipFile:
-    """The archive, if all of it claims to unpack to so many bytes at most."""
+    """Return the archive if its members claim to unpack to at most `max_bytes` bytes in total."""
     total = sum(entry.file_size for entry in archive.infolist())
     if total > max_bytes:
         raise InputError(f"{where}: unpacks to {total:,} bytes, more than the {max_bytes:,} expected at most; not read")
@@ -323,13 +321,13 @@ def check_zip_size(archive: ZipFile, max_bytes: int, where: str) -> ZipFile:
 
 
 def read_zip_member(archive: ZipFile, entry: ZipInfo) -> bytes:
-    """All bytes of a member, which are as many as it claims; `ZipFile.read` may unpack 2 GiB to find that out."""
+    """Read a member up to the size it claims; `ZipFile.read` may unpack 2 GiB before it notices a false size."""
     with archive.open(entry) as stream:
         return stream.read(entry.file_size) if entry.file_size else b""
 
 
 def read_bounded_file(path: Path, max_bytes: int) -> bytes:
-    """As `read_file`, but with an InputError where the file cannot be opened or read."""
+    """Call `read_file`; raise an InputError if the file cannot be opened or read."""
     try:
         return read_file(path, max_bytes)
     except OSError as error:
@@ -337,14 +335,14 @@ def read_bounded_file(path: Path, max_bytes: int) -> bytes:
 
 
 def gunzip_bounded(data: bytes, max_bytes: int, where: str) -> bytes:
-    """What gzipped bytes unpack to, `max_bytes` bytes at most; not if no table packs that well."""
+    """Unpack gzip data of at most `max_bytes` bytes; refuse compression ratios that no table reaches."""
     size = 0
     with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
-        while part := stream.read(_GUNZIP_CHUNK_BYTES):  # counted before any of it is held
+        while part := stream.read(_GUNZIP_CHUNK_BYTES):  # counted before it is stored
             size += len(part)
             if size > max_bytes:
                 raise InputError(f"{where}: unpacks to more than {max_bytes >> 20:,} MiB; take a sample of its rows")
             if size > max(_RATIO_CHECK_MIN_BYTES, MAX_GZIP_RATIO * len(data)):
-                raise InputError(f"{where}: unpacks to more than {MAX_GZIP_RATIO} times its size, so this is no table")
+                raise InputError(f"{where}: unpacks to more than {MAX_GZIP_RATIO} times its size; no table does")
     with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
         return stream.read(size)

@@ -1,8 +1,8 @@
-"""Settings as values: a field with its domain, meaning, default and flag in one place, and all that follows from them.
+"""Declared settings: domain, meaning, default and flag of a field in one place.
 
-`option(...)` declares a field of a frozen dataclass. `Config`, the base of such dataclasses, checks the fields when a
-value is built, writes and reads it as JSON, prints it and spells it as a command line; `add_arguments` and
-`given_values` are its command-line options. A field that is added to the class appears in all of these.
+`option(...)` declares a field of a frozen dataclass. `Config`, the base of such dataclasses, validates the fields,
+converts to and from JSON, prints itself and returns the equivalent command line; `add_arguments` and `given_values`
+connect it to `argparse`. A field added to the class appears in all of these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from . import bounded
 from .errors import InputError, format_value, shorten, unknown_name_error
 
 MAX_COUNT = 2**31 - 1
-"""Largest whole number of an option that states no other: beyond it something deep inside would give up."""
+"""Default upper bound of integer options; larger values overflow in code that uses 32-bit integers."""
 MAX_FLOAT = 1e300
 _METAVARS: dict[type, str] = {int: "N", float: "X", str: "NAME", tuple: "N", dict: "NAME=VALUE, …"}
 
@@ -31,14 +31,14 @@ class Option:
 
     Args:
         meaning: one line for the help and the documentation.
-        default: the value where none is given.
+        default: the value if none is given.
         kind: `bool`, `int`, `float`, `str`, `tuple` (whole numbers) or `dict` (names with plain values).
         low, high, open_low, open_high: ends of the domain of numbers; an open end does not belong to it.
-        choices: the texts that are possible, if not all are.
-        optional: whether None is a value.
-        flag: option on the command line, if another than the field's name with dashes.
-        metavar: what the help calls the value.
-        positional: whether the value stands in its place on the command line, without a flag.
+        choices: the allowed texts; empty allows any.
+        optional: whether None is allowed.
+        flag: option on the command line; by default the field's name with dashes.
+        metavar: placeholder of the value in the help.
+        positional: whether the value is a positional argument, without a flag.
         parse: reads the text of a `dict` from the command line.
     """
 
@@ -57,7 +57,7 @@ class Option:
     parse: Callable[[str, str], Any] | None = None
 
     def domain(self) -> str:
-        """The domain in words, as messages and the help state it.
+        """Describe the domain for messages and help texts.
 
         >>> Option(low=0, open_low=True, high=1).domain(), Option(kind=int, low=1, optional=True).domain()
         ('a number above 0 and at most 1', 'a whole number of at least 1 or nothing')
@@ -82,7 +82,7 @@ class Option:
         return low or high
 
     def check_value(self, where: str, value: Any) -> Any:
-        """`value` in its normal form, or an InputError that begins with `where` and states the domain.
+        """Return `value` in normal form, or raise an InputError that begins with `where` and states the domain.
 
         >>> Option(kind=float, low=0).check_value("lr", 1), Option(kind=tuple, low=1).check_value("hidden", [64, 24])
         (1.0, (64, 24))
@@ -95,7 +95,7 @@ class Option:
             raise unknown_name_error(where, value, self.choices)
         if self.kind in (int, float) and self._is_number(value):
             return self._check_number(where, value)
-        if self.kind is bool and isinstance(value, bool):  # the word "false" would count as true
+        if self.kind is bool and isinstance(value, bool):  # the string "false" would count as true
             return value
         if self.kind is str and isinstance(value, str) and value.strip():
             return check_utf8(value)
@@ -107,7 +107,7 @@ class Option:
         raise self._refusal(where, value)
 
     def contains(self, value: float, slack: float = 0.0) -> bool:
-        """Whether a number lies in the domain, or above it by no more than `slack`."""
+        """Return True if a number lies in the domain, or exceeds it by at most `slack`."""
         is_high_enough = self.low < value if self.open_low else self.low <= value
         limit = self._limit + slack if slack else self._limit  # adding 0.0 would round 2**63 - 1 up
         is_low_enough = value < limit if self.open_high else value <= limit
@@ -119,14 +119,14 @@ class Option:
 
     @property
     def _states_high(self) -> bool:
-        """Whether the upper end is part of the domain's words; that of a counter or a seed is far away."""
+        """True if the description of the domain includes the upper end, which is omitted for counters and seeds."""
         return self.high < (MAX_COUNT if self.kind in (int, tuple) else math.inf)
 
     def _is_number(self, value: Any) -> bool:
         return isinstance(value, Real if self.kind is float else Integral) and not isinstance(value, bool)
 
     def _check_number(self, where: str, value: Any) -> float | int:
-        value = int(value) if isinstance(value, Integral) else float(value)  # NumPy's numbers are of other types
+        value = int(value) if isinstance(value, Integral) else float(value)  # NumPy scalars have other types
         if self.contains(value):
             return value if self.kind is int else float(value)
         if not self._states_high and value > (self._limit if self.kind is int else MAX_FLOAT / 2):
@@ -138,7 +138,7 @@ class Option:
         return InputError(f"{where} must be {self.domain()}, got {format_value(value)}")
 
     def parse_text(self, text: str) -> Any:
-        """A word of the command line as a value of this kind; `check_value` looks at its domain later."""
+        """Convert a command-line argument to this kind; `check_value` checks its domain later."""
         if self.kind not in (int, float, tuple, dict):
             return text
         try:
@@ -152,7 +152,7 @@ class Option:
             raise argparse.ArgumentTypeError(f"must be {self.domain()}, got {format_value(text)}") from None
 
     def help_text(self) -> str:
-        """Meaning, domain and default, on one line."""
+        """Meaning, domain and default in one line."""
         facts = [] if self.kind in (bool, str, dict) and not self.choices else [self._domain_words()]
         if self.default not in (None, {}):
             facts.append(f"default {format_setting(self.default)}")
@@ -160,7 +160,7 @@ class Option:
 
 
 def option(default: Any, meaning: str, *, kind: type | None = None, **properties: Any) -> Any:
-    """A field of a `Config`; its kind is that of its default, which None does not tell. See `Option`."""
+    """Declare a field of a `Config`; `kind` defaults to the type of `default`, unless that is None. See `Option`."""
     rule = Option(meaning, default, kind or type(default), optional=default is None, **properties)
     if rule.kind is dict:
         return field(default_factory=lambda: dict(default), metadata={"option": rule})
@@ -168,12 +168,12 @@ def option(default: Any, meaning: str, *, kind: type | None = None, **properties
 
 
 def options_of(cls: Any) -> dict[str, Any]:
-    """The option behind every field of a dataclass, by the field's name."""
+    """Return the `Option` of every field of a dataclass, by field name."""
     return {spec.name: spec.metadata["option"] for spec in fields(cls)}
 
 
 def check_option_names(cls: Any, what: str, names: Collection[str]) -> None:
-    """Refuse a name that is no field of the dataclass, with the nearest one that is."""
+    """Raise an InputError for a name that is not a field of the dataclass, with the nearest one that is."""
     allowed = options_of(cls)
     for name in names:
         if name not in allowed:
@@ -181,13 +181,13 @@ def check_option_names(cls: Any, what: str, names: Collection[str]) -> None:
 
 
 def check_options(value: Any, where: str = "{}") -> None:
-    """Bring every field of a frozen dataclass to its normal form; `where` names a field in messages."""
+    """Normalise every field of a frozen dataclass in place; `where` is the template of field names in messages."""
     for name, rule in options_of(value).items():
         object.__setattr__(value, name, rule.check_value(where.format(name), getattr(value, name)))
 
 
 class Config:
-    """Base of frozen dataclasses whose fields are made by `option`: checked, printable, as JSON, as a command.
+    """Base of frozen dataclasses with fields from `option`: validation, repr, JSON and command line.
 
     >>> @document_options
     ... @dataclass(frozen=True, repr=False)
@@ -201,11 +201,11 @@ class Config:
     """
 
     kind: ClassVar[str] = "config"
-    """What the JSON says it holds."""
+    """Value of "kind" in the JSON."""
     command: ClassVar[tuple[str, ...]] = ()
-    """The words that `to_command` begins with."""
+    """The first words of `to_command`."""
     extra_keys: ClassVar[tuple[str, ...]] = ()
-    """Names beside the fields that the JSON may hold; `from_json` leaves them out."""
+    """Names that the JSON may hold in addition to the fields; `from_json` ignores them."""
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
         check_option_names(cls, f"field of {cls.__name__}", named)
@@ -215,7 +215,7 @@ class Config:
         check_options(self)
 
     def changed_values(self) -> dict[str, Any]:
-        """The fields that differ from their defaults."""
+        """Return the fields that differ from their defaults."""
         options = options_of(self)
         return {name: getattr(self, name) for name, rule in options.items() if getattr(self, name) != rule.default}
 
@@ -224,16 +224,16 @@ class Config:
         return f"{type(self).__name__}({inside})"
 
     def to_json(self, **extra: Any) -> str:
-        """The value as JSON, its kind first, `extra` last; `from_json` reads it back to an equal one."""
+        """Return the value as JSON, with its kind first and `extra` last; `from_json` restores an equal value."""
         return json.dumps({"kind": self.kind, **asdict(self), **extra}, indent=1, ensure_ascii=False)  # type: ignore[call-overload]
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str | None = None) -> Self:
-        """The value in a JSON text; a field that does not exist is an error. `where` names the file in messages."""
+        """Build the value from a JSON text; unknown fields are errors. `where` names the file in messages."""
         where = where or f"{cls.kind}.json"
         values = bounded.parse_json(text, where)
         if not isinstance(values, dict):
-            raise InputError(f"{where}: holds no {cls.kind}")
+            raise InputError(f"{where}: not the settings of a {cls.kind}")
         kind = values.pop("kind", cls.kind)
         if kind != cls.kind:
             what = f"a {shorten(kind)}" if isinstance(kind, str) else format_value(kind)
@@ -246,7 +246,7 @@ class Config:
             raise InputError(f"{where}: {error}") from None
 
     def to_command(self) -> list[str]:
-        """The words that describe this value when they are typed again; what is as by default is left out."""
+        """Return the command line that gives this value; defaults are omitted."""
         options, changed = options_of(self), self.changed_values()
         positional = [str(getattr(self, name)) for name, rule in options.items() if rule.positional]
         flags = [_format_flag(name, options[name], value) for name, value in changed.items()]
@@ -271,7 +271,7 @@ def document_options(cls: _ConfigClass) -> _ConfigClass:
 
 
 def add_arguments(parser: Any, cls: Any) -> None:
-    """Add every field of a dataclass to an `argparse` parser or group; `given_values` reads them."""
+    """Add an argument for every field of a dataclass to an `argparse` parser or group; `given_values` reads them."""
     for name, rule in options_of(cls).items():
         keywords: dict[str, Any] = {"help": rule.help_text()}
         if rule.kind is bool:
@@ -286,7 +286,7 @@ def add_arguments(parser: Any, cls: Any) -> None:
 
 
 def given_values(namespace: argparse.Namespace, cls: Any) -> dict[str, Any]:
-    """The fields that the command line gave."""
+    """Return the fields that were set on the command line."""
     return {name: value for name in options_of(cls) if (value := getattr(namespace, name)) is not None}
 
 
@@ -307,7 +307,7 @@ def _format_flag(name: str, rule: Option, value: Any) -> list[str]:
 
 
 def format_mapping(values: Mapping[str, Any]) -> str:
-    """Names with values as the command line takes them.
+    """Format a mapping as the command line accepts it.
 
     >>> format_mapping({"scale": (0.8, 1), "rand": "m9"}), format_mapping({"a b": 1})
     ("scale=(0.8, 1), rand='m9'", "{'a b': 1}")
@@ -321,7 +321,7 @@ def format_mapping(values: Mapping[str, Any]) -> str:
 
 
 def format_setting(value: Any) -> str:
-    """A setting as the help shows it.
+    """Format a setting for help texts.
 
     >>> format_setting((64, 24)), format_setting(5e-4), format_setting(True), format_setting("adam")
     ('64 24', '0.0005', 'yes', 'adam')
@@ -334,19 +334,19 @@ def format_setting(value: Any) -> str:
 
 
 def check_utf8(text: Any) -> str:
-    """A text that can be written to a file; bytes of a path that are no UTF-8 cannot."""
-    found = str(text)
+    """Return the text if it can be encoded as UTF-8; a path with other bytes cannot."""
+    string = str(text)
     try:
-        found.encode()
+        string.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{format_value(found)} is no text in UTF-8; rename it") from None
-    return found
+        raise InputError(f"{format_value(string)} is not valid UTF-8; rename it") from None
+    return string
 
 
 def normalize_plain(value: Any, where: str) -> Any:
-    """A value of numbers, texts, lists and mappings as JSON gives it back, with tuples for lists.
+    """Normalise a value of numbers, texts, lists and mappings to what JSON returns, with tuples for lists.
 
-    JSON has no tuples and no NaN, and a value that was read back must equal the one written.
+    JSON has neither tuples nor NaN, and a value that is written and read back must be equal.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -355,10 +355,10 @@ def normalize_plain(value: Any, where: str) -> Any:
     if isinstance(value, Real):
         number = int(value) if isinstance(value, Integral) else float(value)
         if not abs(number) < MAX_FLOAT:
-            raise InputError(f"{where}: {format_value(value)} is no value of an option; write a finite number")
+            raise InputError(f"{where}: {format_value(value)} must be a finite number")
         return number
     if isinstance(value, Mapping):
         return {check_utf8(key): normalize_plain(inner, where) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return tuple(normalize_plain(inner, where) for inner in value)
-    raise InputError(f"{where}: {format_value(value)} is no number, text, list or mapping of these")
+    raise InputError(f"{where}: {format_value(value)} must be a number, a text, or a list or mapping of these")

@@ -1,4 +1,4 @@
-"""Progress of long work on standard error, so that what is printed can be piped: a bar on a terminal, else lines."""
+"""Progress of long work on standard error: a bar on a terminal, otherwise occasional lines."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 FIRST_LINE_SECONDS, LINE_INTERVAL_SECONDS = 10.0, 30.0
-"""Without a terminal: when the first line is printed, and how long it is at the least until the next one."""
-_SLOW_SPEED_WINDOW_SECONDS = 600.0  # seconds to look back for a speed where one step may take a minute
-_MAX_TEXT_WIDTH = 80  # columns of counts, time and words at their longest
+"""Without a terminal: seconds until the first line, and the shortest interval between lines."""
+_SLOW_SPEED_WINDOW_SECONDS = 600.0  # seconds over which the speed is averaged if one step may take a minute
+_MAX_TEXT_WIDTH = 80  # columns of counts, time and message at their longest
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class ProgressBar:
 
 
 class ProgressLines:
-    """Progress callback that prints a line now and then: `on_progress(fraction, message)`.
+    """Progress callback that prints a line at intervals: `on_progress(fraction, message)`.
 
     Args:
         description: what the work is.
-        total, completed: the whole work, and what of it was done before.
-        first_seconds: no line is printed before, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
-        interval_seconds: from one line to the next at the least.
+        total, completed: units of work in total, and those done before.
+        first_seconds: time until the first line, so that shorter work prints none; None for `FIRST_LINE_SECONDS`.
+        interval_seconds: shortest time between two lines.
         hidden: print nothing.
-        clock: the time in seconds.
-        write: what prints a line.
+        clock: returns the time in seconds.
+        write: prints a line.
 
     >>> seconds = iter([0, 5, 20, 40, 60])
     >>> on_progress = ProgressLines("folds", 4, clock=lambda: next(seconds), write=print)
@@ -79,7 +79,7 @@ class ProgressLines:
         self.next_time = now + self.interval_seconds
 
     def postpone(self) -> None:
-        """Wait a whole interval for the next line: somebody else has just printed one."""
+        """Restart the interval until the next line, because another line has just been printed."""
         self.next_time = self.clock() + self.interval_seconds
 
     def _line(self, elapsed_seconds: float) -> str:
@@ -92,7 +92,7 @@ class ProgressLines:
 
 
 def format_duration(seconds: float) -> str:
-    """A rough duration as text.
+    """Format a rough duration.
 
     >>> [format_duration(seconds) for seconds in (0.2, 44, 100, 3500, 3600, 9000)]
     ['1 s', '44 s', '2 min', '58 min', '1 h', '2 h 30 min']
@@ -114,7 +114,7 @@ def progress_bar(
     first_seconds: float | None = None,
     interval_seconds: float = LINE_INTERVAL_SECONDS,
 ) -> Iterator[ProgressBar | ProgressLines]:
-    """A bar with the time that remains; where standard error is no terminal, lines; nothing if `hidden`.
+    """Show a progress bar with the remaining time; lines if standard error is not a terminal; nothing if `hidden`.
 
     `message`, even if "", adds a column for messages.
     """
@@ -155,7 +155,7 @@ def _plain_columns() -> list[ProgressColumn]:
 
 
 def _columns_with_message(width: int) -> list[ProgressColumn]:
-    """On a narrow terminal the bar and the description are left out for the message, which changes."""
+    """Columns with a message; a narrow terminal shows the message instead of the bar and the description."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
 

@@ -1,6 +1,6 @@
-"""What this process takes of the machine: available memory, environment variables, the allocator.
+"""Resources of this process: available memory, environment variables, the allocator.
 
-Available memory is asked for before something large is read: one line instead of a killed process.
+Available memory is checked before something large is read: a one-line error instead of a killed process.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int | None:
-    """Bytes that can be used, swap included, in the machine and in the container; None where nobody tells."""
-    known = [found for found in (_machine_available_memory(), _cgroup_available_memory()) if found is not None]
-    return min(known, default=None)
+    """Return the available bytes, with swap, in the machine and its container; None if the system does not say."""
+    sizes = [size for size in (_machine_available_memory(), _cgroup_available_memory()) if size is not None]
+    return min(sizes, default=None)
 
 
 def check_memory(needed: int, what: str) -> None:
-    """Refuse what needs more than there is; `what` begins the message."""
-    there = available_memory()
-    if there is not None and needed > there:
-        raise InputError(f"{what}: {needed:,} bytes of memory are needed, {there:,} are available")
+    """Raise an InputError if more memory is needed than is available; `what` begins the message."""
+    available = available_memory()
+    if available is not None and needed > available:
+        raise InputError(f"{what}: needs {needed:,} bytes of memory, {available:,} are available")
 
 
 def _machine_available_memory() -> int | None:
@@ -43,7 +43,7 @@ def _machine_available_memory() -> int | None:
 
 
 def _cgroup_available_memory() -> int | None:
-    """What the control group leaves (version 2), its clean file pages counted as free."""
+    """Bytes that the control group (version 2) allows beyond its current use, clean file pages counted as free."""
     try:
         most, used = ((_CGROUP / f"memory.{name}").read_text("ascii").strip() for name in ("max", "current"))
         if most == "max":
@@ -56,7 +56,7 @@ def _cgroup_available_memory() -> int | None:
 
 @contextmanager
 def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables set inside the block, for this process and those it starts; restored afterwards.
+    """Set environment variables inside the block, for this process and its children; restore them afterwards.
 
     >>> with temporary_environment({"WIDEMARGIN_EXAMPLE": "1"}):
     ...     os.environ["WIDEMARGIN_EXAMPLE"]
@@ -76,17 +76,17 @@ def temporary_environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # names of mallopt's parameters in malloc.h
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # parameters of mallopt in malloc.h
 _INT_MAX = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell this process's allocator to keep what is freed; False where it is another than glibc's.
+    """Make glibc's allocator keep freed memory; returns False with other allocators.
 
-    A training step on a CPU frees and takes hundreds of megabytes. glibc hands blocks of that size back to the system
-    each time, and the pages are faulted in and zeroed again: up to a seventh of the step's time.
+    A training step on a CPU frees and allocates hundreds of megabytes. glibc returns blocks of that size to the system
+    each time, and the pages are faulted in and zeroed again, which takes up to a seventh of the step.
 
-    For commands, which own their process: a library must not change its host's allocator.
+    Only for commands, which own their process: a library must not change its host's allocator.
     """
     if not sys.platform.startswith("linux"):
         return False

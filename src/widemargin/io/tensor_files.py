@@ -1,7 +1,7 @@
-"""Tensors from files that others wrote: safetensors, or PyTorch's own as plain tensors; nothing is unpickled or run.
+"""Tensors from untrusted files: safetensors, or PyTorch files restricted to plain tensors; nothing is unpickled or run.
 
-Both formats can lie about their size. A safetensors file begins with the length of its header, which a reader may
-trust; a PyTorch file is a zip archive whose members may be packed, and unpack to more memory than there is.
+Both formats can misstate their size. A safetensors file begins with the length of its header, which a naive reader
+trusts; a PyTorch file is a zip archive whose members may be compressed and unpack to more than fits into memory.
 """
 
 from __future__ import annotations
@@ -21,52 +21,52 @@ from .bounded import check_not_sparse, open_regular
 from .errors import InputError
 from .resources import check_memory
 
-MAX_HEADER_BYTES = 16 << 20  # bytes; a header has about a hundred for each tensor
-MAX_ZIP_DIRECTORY_BYTES = 16 << 20  # bytes of a zip archive's list of members, about a hundred for each
+MAX_HEADER_BYTES = 16 << 20  # bytes; about a hundred per tensor
+MAX_ZIP_DIRECTORY_BYTES = 16 << 20  # bytes of a zip archive's central directory, about a hundred per member
 
 
 class TensorFileError(InputError):
-    """A file that does not hold what its format promises."""
+    """The file does not match its format."""
 
 
 @dataclass(frozen=True)
 class SafetensorsFile:
-    """A safetensors file whose header was read and nothing else: which tensors it holds, and how large they are."""
+    """Header of a safetensors file: names and sizes of its tensors, without their values."""
 
     path: Path
     sizes: Mapping[str, int]
-    """Bytes of every tensor by its name."""
+    """Bytes of every tensor by name."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors together."""
+        """Total bytes of all tensors."""
         return sum(self.sizes.values())
 
     @property
     def sources(self) -> dict[str, str]:
-        """Of each tensor this file and its name, for messages."""
+        """Map each tensor to "file: name", for messages."""
         return {name: f"{self.path}: {name}" for name in self.sizes}
 
     def read(self, names: Collection[str] | None = None) -> dict[str, Tensor]:
-        """The tensors, or those of these names, if there is memory for them."""
+        """Read all tensors or those named, if there is enough memory."""
         from safetensors import SafetensorError, safe_open
 
-        wanted = list(self.sizes) if names is None else [name for name in names if name in self.sizes]
+        selected = list(self.sizes) if names is None else [name for name in names if name in self.sizes]
         with open_regular(self.path) as file:
             if _read_tensor_sizes(file, self.path) != self.sizes:
-                raise TensorFileError(f"{self.path}: has changed while it was read")
-            check_memory(sum(self.sizes[name] for name in wanted), str(self.path))
+                raise TensorFileError(f"{self.path}: changed while it was read; try again")
+            check_memory(sum(self.sizes[name] for name in selected), str(self.path))
             try:
-                # Mapped into memory, as is usual, every tensor leaves some bytes behind (0.8.0), and a file that is
-                # replaced meanwhile ends the process.
+                # Read, not mapped into memory: mapping leaks some bytes per tensor (safetensors 0.8.0), and the process
+                # dies if the file is truncated meanwhile.
                 with safe_open(_path_of_open_file(file, self.path), framework="pt", backend="pread") as tensors:
-                    return {name: tensors.get_tensor(name) for name in wanted}
+                    return {name: tensors.get_tensor(name) for name in selected}
             except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
                 raise TensorFileError(f"{self.path}: not a readable safetensors file ({error})") from None
 
 
 def read_safetensors_header(path: Path) -> SafetensorsFile:
-    """What a safetensors file holds, by its header; a file that is not there raises FileNotFoundError."""
+    """Read the header of a safetensors file; a missing file raises FileNotFoundError."""
     try:
         import safetensors  # noqa: F401
     except ImportError:
@@ -76,12 +76,12 @@ def read_safetensors_header(path: Path) -> SafetensorsFile:
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """Every tensor by its name; a file that is not there raises FileNotFoundError."""
+    """Read every tensor by name; a missing file raises FileNotFoundError."""
     return read_safetensors_header(path).read()
 
 
 def _read_tensor_sizes(file: BinaryIO, path: Path) -> dict[str, int]:
-    """Bytes of every tensor, as the header has it; one that lies about them, or a file of holes, is refused."""
+    """Read the size of every tensor from the header; refuse inconsistent sizes and sparse files."""
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     start = file.read(8)
@@ -89,7 +89,7 @@ def _read_tensor_sizes(file: BinaryIO, path: Path) -> dict[str, int]:
     if len(start) < 8 or length > size - 8:
         raise TensorFileError(f"{path}: not a readable safetensors file (cut short, or another format)")
     if length > MAX_HEADER_BYTES:
-        raise TensorFileError(f"{path}: a header of {length:,} bytes, more than the {MAX_HEADER_BYTES:,} that are read")
+        raise TensorFileError(f"{path}: a header of {length:,} bytes, above the limit of {MAX_HEADER_BYTES:,}")
     try:
         header = bounded.parse_json(file.read(length), "its header")
         header.pop("__metadata__", None)
@@ -108,13 +108,13 @@ def _read_tensor_sizes(file: BinaryIO, path: Path) -> dict[str, int]:
 
 
 def _path_of_open_file(file: BinaryIO, path: Path) -> str:
-    """A name for the very file that is open, where the system has such names: another cannot take its place."""
+    """Return a path of the open file itself, where the system has one (/proc), so that no other file can replace it."""
     name = f"/proc/self/fd/{file.fileno()}"
     return name if os.path.exists(name) else str(path)
 
 
 def all_finite(value: Tensor) -> bool:
-    """Whether a tensor holds neither NaN nor infinity: one pass, and no mask as large as the tensor."""
+    """Return True if a tensor holds neither NaN nor infinity; one pass, without a mask of the tensor's size."""
     if not value.is_floating_point() or not value.numel():
         return True
     low, high = (value if value.element_size() > 1 else value.float()).detach().aminmax()
@@ -122,13 +122,13 @@ def all_finite(value: Tensor) -> bool:
 
 
 def not_finite_error(where: str, value: Tensor, advice: str) -> InputError:
-    """The error for a tensor that is not finite; `where` names the file and the tensor in it."""
+    """Return the error for a tensor that is not finite; `where` names the file and the tensor."""
     wrong = int((~value.detach().float().isfinite()).sum())
     return InputError(f"{where} is not finite ({wrong:,} of {value.numel():,} numbers are NaN or infinite); {advice}")
 
 
 def read_torch(path: Path) -> Any:
-    """What a PyTorch file holds, if it is plain tensors, numbers and words in plain containers."""
+    """Load a PyTorch file that holds only tensors, numbers and strings in plain containers."""
     try:
         file = open_regular(path)
     except OSError:
@@ -140,17 +140,17 @@ def read_torch(path: Path) -> Any:
         file.seek(0)
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds; the first line says which
+        except Exception as error:  # torch raises many types; the first line of the message says which
             reason = str(error).splitlines()[0][:120] if str(error).strip() else ""
-            # A damaged file may fail with nothing but a number; then the kind of failure says more.
+            # A damaged file may fail with only a number as message; the type of the error then says more.
             reason = reason if any(letter.isalpha() for letter in reason) else type(error).__name__
             raise TensorFileError(
-                f"{path}: cannot be read as plain tensors, is it a PyTorch file? ({reason})"
+                f"{path}: cannot be read as plain tensors; is it a PyTorch file? ({reason})"
             ) from None
 
 
 def check_uncompressed(file: IO[bytes], where: str) -> None:
-    """Refuse a PyTorch archive with packed members: PyTorch never packs, and would unpack whatever size they claim."""
+    """Refuse a PyTorch archive with compressed members: PyTorch never compresses, and would unpack any claimed size."""
     _check_zip_directory(file, where)
     try:
         with zipfile.ZipFile(file) as archive:
@@ -160,11 +160,11 @@ def check_uncompressed(file: IO[bytes], where: str) -> None:
         return  # another format, which torch reads or refuses
     file.seek(0, 2)
     if packed or claimed > file.tell():
-        raise TensorFileError(f"{where}: its contents are packed, which PyTorch never does; not read")
+        raise TensorFileError(f"{where}: its members are compressed, which PyTorch never does; not read")
 
 
 def _check_zip_directory(file: IO[bytes], where: str) -> None:
-    """Refuse a zip archive whose list of members, which is read as a whole, is very large."""
+    """Refuse a zip archive with a very large central directory, because it is read as a whole."""
     file.seek(0, 2)
     last = max(0, file.tell() - (1 << 16) - 22)
     file.seek(last)
@@ -173,16 +173,16 @@ def _check_zip_directory(file: IO[bytes], where: str) -> None:
     if place >= 0:
         lengths = [int.from_bytes(end[place + 12 : place + 16], "little")]
         locator = end[max(0, place - 20) : place]
-        if locator.startswith(b"PK\6\7"):  # sizes in 64 bits, in a record that readers look for in two places
+        if locator.startswith(b"PK\6\7"):  # zip64: sizes in 64 bits, in a record that readers look for in two places
             for start in (last + place - 76, int.from_bytes(locator[8:16], "little")):
                 file.seek(max(0, min(start, last + place)))
                 record = file.read(56)
                 lengths += [int.from_bytes(record[40:48], "little")] if record.startswith(b"PK\6\6") else []
         if max(lengths) > MAX_ZIP_DIRECTORY_BYTES:
-            raise TensorFileError(f"{where}: a list of members of {max(lengths):,} bytes; not read")
+            raise TensorFileError(f"{where}: a zip directory of {max(lengths):,} bytes, above the limit; not read")
     file.seek(0)
 
 
 def clone_contiguous(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Each tensor contiguous and with memory of its own, as safetensors wants them."""
+    """Return contiguous copies that do not share memory, as safetensors requires."""
     return {name: value.detach().clone(memory_format=torch.contiguous_format) for name, value in tensors.items()}

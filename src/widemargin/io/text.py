@@ -1,9 +1,9 @@
-"""Text that others chose (class names, paths, settings), made safe for a terminal, a page, a picture or Markdown.
+"""Escaping of untrusted text (class names, paths, settings) for terminals, pages, pictures and Markdown.
 
-A file's name or a class's may hold escape sequences that colour, hide or overwrite what a terminal shows, marks that
-turn the direction of writing, or markup. `escape_unprintable` turns control characters into the text of their escapes,
-`one_line` also bounds the length of a message; `escape`, `escape_markdown` and `escape_markdown_code` do the same
-and turn markup into text.
+File and class names may hold escape sequences that colour, hide or overwrite what a terminal shows, marks that change
+the direction of writing, or markup. `escape_unprintable` replaces control characters by the text of their escapes,
+`one_line` also bounds the length of a message; `escape`, `escape_markdown` and `escape_markdown_code` also escape
+markup.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unicodedata import category
 
-_JOINERS = "\u200c\u200d"  # parts of words in Persian and Hindi, and of emoji; they move nothing
+_JOINERS = "\u200c\u200d"  # parts of words in Persian and Hindi, and of emoji; harmless
 
 
 def escape_unprintable(text: str) -> str:
-    r"""The text on one line, without anything that a terminal would act on.
+    r"""Escape everything that a terminal would act on, including line breaks.
 
     >>> print(escape_unprintable("Zoë 🙂"), escape_unprintable("\x1b[31mred\nline"), escape_unprintable("abc\u202ecba"))
     Zoë 🙂 \x1b[31mred\nline abc\u202ecba
@@ -36,12 +36,12 @@ def _is_safe_char(char: str) -> bool:
 
 
 def escape_unprintable_lines(text: str) -> str:
-    """The same for text that has lines of its own, as a page shows it."""
+    """Escape control characters but keep line breaks, for text that spans several lines."""
     return "\n".join(map(escape_unprintable, text.split("\n")))
 
 
 def print_escaped(text: str, *, to_stderr: bool = False) -> None:
-    """Print one line with text of others; `to_stderr` prints it to standard error, cut to the length of an error."""
+    """Print one escaped line; `to_stderr` prints to standard error, shortened to the length of an error message."""
     print(
         one_line(text) if to_stderr else escape_unprintable(text),
         file=sys.stderr if to_stderr else sys.stdout,
@@ -50,13 +50,13 @@ def print_escaped(text: str, *, to_stderr: bool = False) -> None:
 
 
 def print_stderr(message: str) -> None:
-    """Print to standard error; a closed pipe must not end work that takes days."""
+    """Print to standard error and ignore a closed pipe, which must not end a long run."""
     if sys.stderr is None:
         return
     try:
         print(message, file=sys.stderr, flush=True)
     except OSError:
-        # What could not be written stays in the stream's buffer and would fail again, at the latest at the end.
+        # Unwritten text stays in the stream's buffer and would fail again, at the latest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
@@ -77,7 +77,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 def escape(text: str) -> str:
-    r"""Text for the inside of an element, or of an attribute in quotes.
+    r"""Escape text for the inside of an HTML element or a quoted attribute.
 
     >>> print(escape("<b onclick='x'>"), escape("a\u202eb\x1b"))
     &lt;b onclick=&#x27;x&#x27;&gt; a\u202eb\x1b
@@ -86,7 +86,7 @@ def escape(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Text for a line or a table's cell of Markdown, which stays in it.
+    r"""Escape text for a line or table cell of Markdown.
 
     >>> print(escape_markdown("a|b <i> [x](y)"))
     a\|b \<i> \[x\](y)
@@ -95,7 +95,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_markdown_code(text: str) -> str:
-    """Text for a span or block of code in Markdown: one line, without what would end it."""
+    """Escape text for a code span or block of Markdown: one line, without backticks that would end it."""
     return escape_unprintable(text).replace("`", "'")
 
 
@@ -107,11 +107,11 @@ def normalize_flag(word: str) -> str:
     return name.replace("_", "-") + equals + value
 
 
-_MAX_MESSAGE_CHARS = 1000  # characters of a message; what is longer came from the input, and nobody reads it
+_MAX_MESSAGE_CHARS = 1000  # characters of a message; longer ones come from the input
 
 
 def one_line(text: str) -> str:
-    """A message as one printable line of bearable length: whatever a name or a file holds, it ends no line.
+    """Return a message as one printable line of bounded length.
 
     >>> len(one_line("x" * 10**6)) <= 1000, len(one_line("\\x1b" * 10**6)) <= 1000
     (True, True)

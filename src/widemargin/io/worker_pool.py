@@ -3,6 +3,8 @@
 Every worker has a pipe of its own to the first process and shares no lock with anyone: it can be ended at any
 moment, its death is seen at once, and when the first process dies, however it does, the workers end with it: the
 system is asked for that where it can do it (Linux), a thread watches for it everywhere, and the pipe breaks.
+
+Not by joblib: it reports whole jobs only, and its busy workers outlive a first process that is killed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""`widemargin lab`: losses to choose, numbers to move, one page that opens offline; every curve from the margins."""
+"""`widemargin lab`: one offline page with the curves of chosen losses and sliders for their options."""

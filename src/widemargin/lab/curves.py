@@ -1,6 +1,6 @@
-"""The lab's data: which losses it shows, the values of its sliders, and every curve at each of them.
+"""Data of the lab: its losses, the values of its sliders, and every curve for each of them.
 
-All curves come from the margins' own definitions; the page's script only looks them up.
+All curves come from the definitions of the margins; the page's script only looks them up.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CLASS_COUNTS = (2, 3, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class Family:
-    """One loss of the lab, and how the values of the sliders become its options."""
+    """One loss of the lab, and how the sliders set its options."""
 
     name: str
     margins: tuple[float, ...] = ()
     scale_input: str = "s"
-    """What the scale slider sets: `s`, `length` (‖x‖, where it is kept) or `nothing` (the loss sets its scale)."""
+    """Target of the scale slider: `s`, `length` (‖x‖, if kept) or `nothing` (the loss sets its own scale)."""
     extra_options: str = ""
     """Further options of the loss, as text."""
     margin_option: str = "m"
@@ -48,7 +48,7 @@ class Family:
         return SCALES if self.scale_input != "nothing" else (1.0,)
 
     def loss_spec(self, scale: float, margin: float | None) -> str:
-        """The loss as text that `losses.grammar` parses.
+        """Return the loss as text for `losses.grammar`.
 
         >>> Family("arcface", (0.3,)).loss_spec(16.0, 0.3)
         'arcface(s=16, m=0.3)'
@@ -64,16 +64,16 @@ class Family:
 
 
 _MARGIN_OPTIONS = ("m", "max_m", "m2", "u_m")
-"""Options that the margin slider may set: the first that a loss has and that is not rarely set."""
+"""Options that the margin slider may set: the first one that a loss has and does not hide."""
 _MARGIN_STEPS = {"m_softmax": 0.5}
-"""Steps of the margin slider where a fifth of the default is too small to be seen."""
+"""Step of the margin slider if a fifth of the default is too small to be visible."""
 _STEP_FROM_ZERO = 0.1
 _MAX_INTEGER_MARGIN = 4
 _NUM_MARGINS = 9
 
 
 def make_family(loss_type: type[Margin]) -> Family:
-    """A loss with the sliders that its options allow: scale or length, and nine margins around the default.
+    """Build a loss with the sliders that its options allow: scale or norm, and nine margins around the default.
 
     >>> from ..losses.registry import loss_class
     >>> make_family(loss_class("arcface")).margins
@@ -85,7 +85,7 @@ def make_family(loss_type: type[Margin]) -> Family:
     family = Family(
         loss.name,
         scale_input="length" if loss.uses_any_norm else scale_input,
-        extra_options=", ".join(f"{name}={options[name][0].low:g}" for name in scheduled),  # λ = 0: the curve itself
+        extra_options=", ".join(f"{name}={options[name][0].low:g}" for name in scheduled),  # λ = 0: without annealing
         group=loss.group,
     )
     own = [name for name in options if not options[name][0].hide_default or name in loss.adaptive_fields]
@@ -98,7 +98,7 @@ def make_family(loss_type: type[Margin]) -> Family:
 
 
 def _margin_values(family: Family, rule: Option, default: float) -> tuple[float, ...]:
-    """Values of the margin slider that the loss takes at every scale."""
+    """Values of the margin slider that are valid for the loss at every scale."""
     if rule.kind is int:
         values = [float(k) for k in range(int(rule.low), _MAX_INTEGER_MARGIN + 1)]
     else:
@@ -116,7 +116,7 @@ def _margin_values(family: Family, rule: Option, default: float) -> tuple[float,
 
 
 def list_families() -> list[Family]:
-    """Every margin of the package, in the order of their groups."""
+    """Return every margin of the package, in the order of their groups."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         names = [name for group in LOSS_GROUPS for name in list_losses("margins", group=group)]
@@ -128,13 +128,13 @@ GAPS_DEG = tuple(range(-30, 151, 3))
 CLASS_SEPARATIONS_DEG = (60, 90, 120, 180)
 WANTED_GAPS_DEG = tuple(range(5, 121, 5))
 CURVE_KINDS = ("loss", "pull", "gap_loss", "gap_pull")
-_BISECTION_STEPS = 20  # of half a circle: to less than a thousandth of a degree
+_BISECTION_STEPS = 20  # bisection of half a circle to less than a thousandth of a degree
 
 
 def compute_lab_data() -> dict[str, Any]:
-    """What the page embeds: values of the sliders, and and curves, compressed."""
+    """Compute the data that the page embeds: values of the sliders, and compressed curves."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a scale of 0 at two classes is shown, not warned of
+        warnings.simplefilter("ignore", UserWarning)  # a scale of 0 at two classes is shown instead of warned about
         return {
             "angles": ANGLES_DEG,
             "gaps": GAPS_DEG,
@@ -150,7 +150,7 @@ def compute_lab_data() -> dict[str, Any]:
 
 
 def compute_family_curves(family: Family) -> dict[str, Any]:
-    """The curves of one loss: targets [S, M, C', angles], the rest [S, M, C, kind, angles], edges [S, M, between]."""
+    """Curves of one loss: targets [S, M, C', angles], the rest [S, M, C, kind, angles], edges [S, M, between]."""
     targets, curves, boundary_angles = [], [], []
     for scale in family.scales:
         for margin in family.margins or (None,):
@@ -183,9 +183,9 @@ def target_logit_curve(margin: Margin, x_norm: float, num_classes: int) -> Tenso
 
 
 def loss_curves(margin: Margin, x_norm: float) -> Tensor:
-    """Loss and pull over the target's angle, the others at 90°, and over the gap between both, [C, 4, angles]."""
+    """Loss and gradient over the target's angle, others at 90°, and over the gap between both, [C, 4, angles]."""
     by_margin: dict[Margin, list[int]] = {}
-    for num_classes in CLASS_COUNTS:  # most margins are the same for any number of classes: then all are one call
+    for num_classes in CLASS_COUNTS:  # most margins do not depend on the number of classes: then one call suffices
         by_margin.setdefault(margin.for_num_classes(num_classes), []).append(num_classes)
     curves: dict[int, Tensor] = {}
     for resolved, class_counts in by_margin.items():
@@ -212,7 +212,7 @@ def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
     """Degrees from a class weight to its training boundary, towards the other class and away from it.
 
     For two classes of each separation on a circle, by bisection. Evaluated with ten classes, because an adaptive scale
-    has no value for two, and the scale does not move a boundary.
+    is undefined for two, and the scale does not move a boundary.
     """
     separations = _to_radians(CLASS_SEPARATIONS_DEG)
     low, high = (
@@ -230,9 +230,9 @@ def class_boundary_angles(margin: Margin, x_norm: float) -> list[list[float]]:
 
 
 def encode_curves(values: Tensor) -> str:
-    """Curves [..., angles] as base64 of half-precision numbers, whose three digits are enough for a picture.
+    """Encode curves [..., angles] as base64 of half-precision numbers, whose three digits are enough for a plot.
 
-    Neighbours on a curve are alike: what is compressed are the differences of their bits, upper bytes before lower.
+    Neighbouring points are similar: the differences of their bits are compressed, upper bytes before lower.
     """
     bits = values.to(torch.float16).numpy().astype("<f2").view("<u2")
     differences = np.diff(bits, axis=-1, prepend=np.uint16(0)).reshape(-1)

@@ -1,4 +1,4 @@
-// Draws what the page embeds. No formula of a loss stands here: curves are looked up, never computed.
+// Draws the embedded data. It contains no formula of a loss: curves are looked up, never computed.
 'use strict';
 (() => {
   const facts = JSON.parse(document.getElementById('facts').textContent);
@@ -22,14 +22,14 @@
   };
   // Upper bytes before lower ones, of the differences from one angle to the next.
   const decodeCurves = async text => {
-    const bytes = await inflate(text), count = bytes.length / 2, found = new Float32Array(count);
+    const bytes = await inflate(text), count = bytes.length / 2, values = new Float32Array(count);
     let bits = 0;
     for (let i = 0; i < count; i++) {
       if (i % facts.angles.length === 0) bits = 0;
       bits = (bits + (bytes[i] << 8) + bytes[count + i]) & 0xffff;
-      found[i] = half(bits);
+      values[i] = half(bits);
     }
-    return found;
+    return values;
   };
   const decodeAll = () => Promise.all(names.flatMap(name => ['targets', 'curves'].map(async what => {
     cache[name + '/' + what] = await decodeCurves(facts.families[name][what]);
@@ -73,9 +73,9 @@
     if (degrees) return [-30, 0, 30, 60, 90, 120, 150, 180].filter(v => v >= low && v <= high);
     const rough = (high - low) / about, power = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map(f => f * power).find(f => f >= rough) || 10 * power;
-    const found = [];
-    for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + 1e-9 * step; v += step) found.push(+v.toPrecision(8));
-    return found;
+    const ticks = [];
+    for (let v = Math.ceil(low / step - 1e-9) * step; v <= high + 1e-9 * step; v += step) ticks.push(+v.toPrecision(8));
+    return ticks;
   };
   const tidy = v => Math.abs(v) >= 1e4 ? v.toExponential(0) : String(v);
   const W = 560, H = 330, L = 56, R = 540, T = 16, B = 276;
@@ -169,7 +169,7 @@
         svg.append(make('circle', {cx: x, cy: y, r: 2.2, fill: tint}));
       });
       at('film' + which + '-numbers').textContent =
-        `s = ${one.s}: mean gap ${frame.gap}°, Eq. 19 asks for ${one.theory}°; ${frame.right} % right`;
+        `s = ${one.s}: mean gap ${frame.gap}°, Eq. 19 gives ${one.theory}°; accuracy ${frame.right} %`;
     });
   };
 
@@ -203,8 +203,8 @@
   };
   const read = () => {
     const words = new URLSearchParams(location.hash.slice(1));
-    const asked = (words.get('loss') || '').split(',').filter(name => names.includes(name));
-    if (asked.length) state.chosen = asked;
+    const selected = (words.get('loss') || '').split(',').filter(name => names.includes(name));
+    if (selected.length) state.chosen = selected;
     const nearest = (list, text, now) => {
       const value = Number(text);
       if (text === null || !Number.isFinite(value)) return now;

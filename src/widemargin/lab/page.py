@@ -11,28 +11,28 @@ from ..io.text import escape
 from ..losses.registry import LOSS_GROUPS
 from ..reproduce.figure1 import FIGURE1_SCALES, train_snapshots
 from ..viz import page
-from ..viz.charts import loss_colour
+from ..viz.colours import loss_colour
 from .curves import CLASS_COUNTS, CLASS_SEPARATIONS_DEG, SCALES, WANTED_GAPS_DEG
 
 _PANELS = (
-    ("target", "Target logit", "What the loss makes of the target's angle, at ‖w‖ = 1."),
-    ("loss", "Loss against the angle", "All other classes stand at 90°, as they do at the start in many dimensions."),
+    ("target", "Target logit", "The target's logit over its angle, at ‖w‖ = 1."),
+    ("loss", "Loss against the angle", "All other classes are at 90°, as at the start of training in many dimensions."),
     (
         "pull",
-        "Pull against the angle",
-        "|∂ loss / ∂θ|: how hard the target is pulled in. ArcGrad pulls as long as it is wrong.",
+        "Gradient against the angle",
+        "|∂ loss / ∂θ|: how strongly a sample is pulled. ArcGrad's stays large while the sample is wrong.",
     ),
-    ("gap_loss", "Loss against the gap", "The target moves in while the others move out; the gap is the difference."),
+    ("gap_loss", "Loss against the gap", "The target moves closer, the others away; the gap is the difference."),
     (
         "gap_pull",
-        "Pull against the gap",
-        "|∂ loss / ∂ gap|. The dashed mark is the gap that ArcGrad's s asks for (Eq. 19).",
+        "Gradient against the gap",
+        "|∂ loss / ∂ gap|. The dashed line is the gap at which ArcGrad's s is optimal (Eq. 19).",
     ),
 )
 
 
 def lab_page(lab_data: dict[str, Any], films: list[dict[str, Any]]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     colours = {name: loss_colour(name) for name in lab_data["families"]}
     body = [
         f"<style>{_read_resource('lab.css')}</style>",
@@ -44,7 +44,7 @@ def lab_page(lab_data: dict[str, Any], films: list[dict[str, Any]]) -> str:
     body += [_scale_finder(), _regions(), _films(films), "</div>"]
     for name, data in (("facts", lab_data), ("colours", colours), ("films", films)):
         body.append(page.json_script(name, data))
-    sub = "Choose losses, move the sliders. Every curve is computed by the margins themselves and embedded here."
+    sub = "Choose losses and move the sliders. All curves are computed by the package and stored in this page."
     return page.html_page("The loss lab", sub, body, _read_resource("lab.js"))
 
 
@@ -53,7 +53,7 @@ def _read_resource(name: str) -> str:
 
 
 def _loss_choice(families: dict[str, dict[str, Any]], colours: dict[str, str]) -> str:
-    """A box to tick for every loss, group by group."""
+    """A checkbox for every loss, by group."""
     rows = []
     for group in dict.fromkeys(family["group"] for family in families.values()):
         chips = "".join(
@@ -95,7 +95,7 @@ def _regions() -> str:
         f'<option value="{k}">{"three classes, 120° apart" if b == 120 else f"two classes, {b}° apart"}</option>'
         for k, b in enumerate(CLASS_SEPARATIONS_DEG)
     )
-    text = "While training, a class counts only what lies in its own colour; the white between is the margin's band."
+    text = "In training, a sample is correct only inside the colour of its class; the white band between is the margin."
     return (
         f'<section style="grid-column:1/-1">{page.heading("Decision regions on the circle", text)}'
         f'<label>Classes: <select id="between">{options}</select></label>'
@@ -104,19 +104,17 @@ def _regions() -> str:
 
 
 def _scale_finder() -> str:
-    text = (
-        "Eq. 19 of the ArcGrad paper by Lambert's W: ask for a wide gap and get a small scale. C is the slider above."
-    )
+    text = "Eq. 19 of the ArcGrad paper with Lambert's W: a wide gap needs a small scale. C is the slider above."
     return (
         f"<section>{page.heading('Which s for my C?', text)}"
-        f'<div class="sliders">{_slider("gap", "mean gap wanted", len(WANTED_GAPS_DEG))}</div>'
+        f'<div class="sliders">{_slider("gap", "desired mean gap", len(WANTED_GAPS_DEG))}</div>'
         '<p class="verdict" id="answer" aria-live="polite"></p></section>'
     )
 
 
 def _films(films: list[dict[str, Any]]) -> str:
     text = (
-        "Iris under ArcGrad: each dot is a sample at its angle to its own class, the line where its gradient pulls it. "
+        "Iris under ArcGrad: each dot is a sample at its angle to its own class, its line the gradient. "
         "A small scale drives the classes far apart, a large one stops early."
     )
     pictures = "".join(
@@ -126,7 +124,7 @@ def _films(films: list[dict[str, Any]]) -> str:
     )
     last = len(films[0]["frames"]) - 1
     return (
-        f'<section style="grid-column:1/-1">{page.heading("Figure 1 of the paper, as a film", text)}'
+        f'<section style="grid-column:1/-1">{page.heading("Figure 1 of the paper, animated", text)}'
         '<div class="film"><button id="play" type="button">Play</button>'
         f'<input type="range" id="frame" min="0" max="{last}" value="0" aria-label="moment of training"></div>'
         f'<div class="many wider">{pictures}</div>'
@@ -135,12 +133,12 @@ def _films(films: list[dict[str, Any]]) -> str:
 
 
 NUM_FRAMES = 24
-_MAX_SAMPLES_PER_CLASS = 40  # samples of each class that are drawn
+_MAX_SAMPLES_PER_CLASS = 40  # samples drawn per class
 
 
 def compute_film_frames(seed: int = 0) -> list[dict[str, Any]]:
-    """For each scale of Figure 1 its frames: own angles in degrees, gradients per s, the mean gap, and the theory's."""
-    # Most happens early: frames are taken at the squares of even steps.
+    """Frames for each scale of Figure 1: own angles in degrees, gradients / s, the mean gap, the theoretical gap."""
+    # Most changes happen early: frames are at the squares of even steps.
     phases = {str(k): (k / (NUM_FRAMES - 1)) ** 2 for k in range(NUM_FRAMES)}
     films = []
     for scale in FIGURE1_SCALES:

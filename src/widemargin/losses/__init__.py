@@ -1,1 +1,1 @@
-"""The losses: margins, losses on pairs, classical ones; their registry and the grammar of loss strings."""
+"""Margin, pair and classical losses, their registry, and the grammar of loss strings."""

@@ -1,7 +1,7 @@
-"""A loss is a frozen value; its options know their domain and are checked when it is built.
+"""Base of all losses: frozen values whose options declare their domain and are checked on construction.
 
-`option(...)` declares a field of such a value, as scikit-learn's `Interval` makes a legal domain a
-value: the constructor checks against it, the documentation prints it, the tests draw from it.
+`option(...)` declares a field with its domain, similar to scikit-learn's `Interval`: the constructor checks against
+it, the documentation prints it, and the tests draw from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .schedule import Learnable, Schedule, format_number
 
 @dataclass(frozen=True, repr=False)
 class PerClass:
-    """One number per class, in class order; printable and comparable, unlike a tensor."""
+    """One number per class, in class order; unlike a tensor it can be printed and compared."""
 
     values: tuple[float, ...]
 
@@ -35,21 +35,21 @@ class PerClass:
 
 
 Number: TypeAlias = Any
-"""What an option holds: a number, a `Schedule` or `PerClass`; inside a step, a tensor."""
+"""Value of an option: a number, a `Schedule` or `PerClass`; inside a training step, a tensor."""
 
 
 @dataclass(frozen=True)
 class Option(options.Option):
-    """An option of a loss: its number may also be a schedule, learnable, one per class, or a tensor of these."""
+    """Option of a loss; if declared, it also accepts a schedule, a learnable scale or one number per class."""
 
     allows_schedule: bool = False
     allows_learnable: bool = False
     per_class: bool = False
     hide_default: bool = False
-    """Whether the repr leaves the value out where it is the default."""
+    """Whether the repr omits a value equal to the default."""
 
     def domain(self) -> str:
-        """The domain in words.
+        """Describe the domain.
 
         >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain()
         ('0 ≤ value ≤ 1', 'value > 0')
@@ -67,10 +67,10 @@ class Option(options.Option):
         return f"whole number, {body}" if self.kind is int else body
 
     def check_value(self, where: str, value: Any) -> Any:
-        """`value` in its normal form, or an error that says what is allowed."""
+        """Return `value` in normal form, or raise an InputError that states what is allowed."""
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
-                raise InputError(f"{where}: a tensor of real numbers with values is wanted, got {format_value(value)}")
+                raise InputError(f"{where} must be a dense tensor of real numbers, got {format_value(value)}")
             value = value.detach().cpu().to(torch.float64).tolist()
         elif isinstance(value, np.ndarray | np.generic):
             value = value.tolist()
@@ -79,9 +79,8 @@ class Option(options.Option):
         if self.choices:
             if isinstance(value, str) and value in self.choices:
                 return value
-            raise unknown_name_error(
-                f"value for {where}", value if isinstance(value, str) else format_value(value), self.choices
-            )
+            text = value if isinstance(value, str) else format_value(value)
+            raise InputError(f"{where}: {unknown_name_error('value', text, self.choices)}")
         if self.kind is bool:
             if isinstance(value, bool):
                 return value
@@ -95,17 +94,17 @@ class Option(options.Option):
 
     def _check_per_class(self, where: str, value: Any) -> PerClass:
         if not self.per_class:
-            raise InputError(f"{where}: one number per class is not possible here, give one number")
+            raise InputError(f"{where} does not take one number per class; give one number")
         numbers = value.values if isinstance(value, PerClass) else value
         if not numbers:
-            raise InputError(f"{where}: an empty list; give one number per class")
+            raise InputError(f"{where} is an empty list; give one number per class")
         return PerClass(tuple(self._check_number(f"{where}[{i}]", v) for i, v in enumerate(numbers)))
 
     def _check_schedule(self, where: str, value: Schedule) -> Schedule:
         if not self.allows_schedule:
-            raise InputError(f"{where}={value!r}: this option is fixed, give one number")
+            raise InputError(f"{where} does not take a schedule; give one number")
         if isinstance(value, Learnable) and not self.allows_learnable:
-            raise InputError(f"{where}={value!r}: only a scale can be learnable, its domain has no upper end")
+            raise InputError(f"{where}={value!r}: only a scale without upper bound can be learnable")
         for end in value.bounds():
             self._check_number(where, end)
         return value
@@ -113,7 +112,7 @@ class Option(options.Option):
     def _check_number(self, where: str, value: Any) -> float | int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{where}={format_value(value)} must be a number ({self.domain()})")
-        # Half a float32 step of slack above, so that `math.pi / 2` computed elsewhere passes.
+        # Half a float32 ulp of tolerance at the upper end, so that `math.pi / 2` computed elsewhere is accepted.
         if not self.contains(value, slack=1e-7):
             hint = ""
             if "radian" in self.meaning and self.high < value <= 180:
@@ -128,24 +127,24 @@ class Option(options.Option):
 
 
 def option(default: Any, meaning: str, *, kind: type | None = None, **constraints: Any) -> Any:
-    """A field of a loss with its domain; see `Option` for the constraints. Numbers are of kind float unless said."""
-    known = bool if isinstance(default, bool) else str if "choices" in constraints else float
-    rule = Option(meaning, default, kind or known, **constraints)
+    """Declare a field of a loss; see `Option` for the constraints. Numbers are floats unless `kind` is given."""
+    inferred = bool if isinstance(default, bool) else str if "choices" in constraints else float
+    rule = Option(meaning, default, kind or inferred, **constraints)
     return field(default=default, metadata={"option": rule})
 
 
 class Loss:
-    """A loss as a frozen value: printable, comparable, hashable.
+    """Base of losses as frozen values: printable, comparable, hashable.
 
-    `repr` is its parse string: `parse(repr(loss)) == loss`. Subclasses are frozen dataclasses whose
-    fields are made by `option`; `name` is the name of the file the class stands in.
+    `repr` is its loss string: `parse(repr(loss)) == loss`. Subclasses are frozen dataclasses with fields from
+    `option`; `name` is the name of the file that defines the class.
     """
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     reference: ClassVar[str] = ""
     group: ClassVar[str] = ""
-    """For whom it is: one of `registry.LOSS_GROUPS`."""
+    """Group of the loss by use, one of `registry.LOSS_GROUPS`."""
     kind: ClassVar[str] = "loss"
 
     def __init_subclass__(cls, **keywords: Any) -> None:
@@ -158,30 +157,30 @@ class Loss:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        options.check_options(self, f"{self.name}({{}})")
+        options.check_options(self, f"{self.name}: {{}}")
 
     @classmethod
     def options(cls) -> dict[str, tuple[Option, Any]]:
-        """Every option by name: its domain and its default."""
+        """Return every option by name: its domain and its default."""
         return {name: (rule, rule.default) for name, rule in options.options_of(cls).items()}
 
     def named_values(self) -> Iterator[tuple[str, Any]]:
-        """Every option's name and value."""
+        """Yield every option's name and value."""
         for spec in fields(self):  # type: ignore[arg-type]
             yield spec.name, getattr(self, spec.name)
 
     def with_values(self, **values: Any) -> Self:
-        """The same loss with some numbers replaced by this step's tensors, unchecked."""
+        """Return a copy with some numbers replaced by this step's tensors, without checks."""
         new = object.__new__(type(self))
         for name, value in self.named_values():
             object.__setattr__(new, name, values.get(name, value))
         return new
 
     def __repr__(self) -> str:
-        known = self.options()
+        options = self.options()
         parts = []
         for name, value in self.named_values():
-            rule, default = known[name]
+            rule, default = options[name]
             if value is None or (rule.hide_default and not isinstance(value, Tensor) and value == default):
                 continue
             parts.append(f"{name}={format_number(value)}")

@@ -1,6 +1,6 @@
-"""What follows from class counts, for long-tailed data: margins, class weights, and losses that want counts.
+"""Margins and class weights from class counts, for long-tailed data.
 
-All margins are `a n_c^−λ + b`, n_c being the samples of class c: the rarer a class, the wider its margin. References:
+All margins are `a n_c^−λ + b` with n_c samples of class c: the rarer a class, the larger its margin. References:
 K. Cao et al., Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss (LDAM), NeurIPS 2019; Q. Ha et
 al., Google Landmark Recognition 2020 3rd place, arXiv 2010.05350 (GLD); the first place of Happywhale 2022. Class
 weights are those of Y. Cui et al., Class-Balanced Loss Based on Effective Number of Samples, CVPR 2019.
@@ -21,7 +21,7 @@ from .base import Loss
 from .grammar import Sum, is_number
 from .margin import Margin
 
-# The numbers of each form and their published values.
+# The parameters of each form with their published values.
 _FORMS: dict[str, dict[str, float]] = {
     "gld": {"power": 0.25, "low": 0.05, "high": 0.5},
     "happywhale": {"a": 0.271, "power": 0.364, "b": 0.05},
@@ -32,13 +32,13 @@ _MAX_COUNT = 10**15
 
 
 def margins_from_counts(counts: Iterable[int] | Tensor, form: str = "gld", **numbers: float) -> list[float]:
-    """A margin for each class from the number of its training samples, for `arcface(m=…)` or `cosface(m=…)`.
+    """Compute a margin for each class from its number of training samples, for `arcface(m=…)` or `cosface(m=…)`.
 
     Args:
         counts: samples of each class, at least 1, in class order.
-        form: `gld` scales `n^−power` linearly to [low, high], the rarest class at `high` (all of them where all counts
+        form: `gld` maps `n^−power` linearly to [low, high], with the rarest class at `high` (all classes if all counts
             are equal); `happywhale` is `a · n^−power + b`; `ldam` is `max_m · (n / min n)^−power`.
-        numbers: of the form, in place of the published ones: `power=0.25, low=0.05, high=0.5` for gld,
+        numbers: parameters of the form instead of the published ones: `power=0.25, low=0.05, high=0.5` for gld,
             `a=0.271, power=0.364, b=0.05` for happywhale, `power=0.25, max_m=0.5` for ldam.
 
     >>> [round(m, 3) for m in margins_from_counts([5000, 500, 50])]
@@ -53,8 +53,8 @@ def margins_from_counts(counts: Iterable[int] | Tensor, form: str = "gld", **num
         if name not in values:
             raise unknown_name_error(f"number of form {form!r}", name, values)
         if not is_number(value) or not 0 <= value < MAX_FLOAT:
-            said = f"{name} must be a finite number of at least 0, got {format_value(value)}"
-            raise InputError(f"margins_from_counts: {said}")
+            reason = f"{name} must be a finite number of at least 0, got {format_value(value)}"
+            raise InputError(f"margins_from_counts: {reason}")
         values[name] = float(value)
     n = np.array(check_class_counts(counts), np.float64)
     power = values["power"]
@@ -65,13 +65,13 @@ def margins_from_counts(counts: Iterable[int] | Tensor, form: str = "gld", **num
     else:
         low, high = values["low"], values["high"]
         if low > high:
-            raise InputError(f"margins_from_counts: low={low:g} is above high={high:g}; exchange them")
+            raise InputError(f"margins_from_counts: low={low:g} must not be above high={high:g}")
         shape = n**-power
         span = shape.max() - shape.min()
         share = (shape - shape.min()) / span if span > 0 else np.ones_like(shape)
         margins = low + (high - low) * share
-    found: list[float] = margins.tolist()
-    return found
+    result: list[float] = margins.tolist()
+    return result
 
 
 def ldam_margins(counts: Sequence[float], max_m: float, power: float = 0.25) -> list[float]:
@@ -83,7 +83,7 @@ def ldam_margins(counts: Sequence[float], max_m: float, power: float = 0.25) -> 
 def class_weights_from_counts(counts: Iterable[int] | Tensor, beta: float = 0.9999) -> list[float]:
     """Class weights `(1 − β) / (1 − β^n)`, scaled to a mean of 1 over the classes.
 
-    `(1 − β^n) / (1 − β)` is the effective number of n samples: β = 0 weights all classes alike, β → 1 as 1/n.
+    `(1 − β^n) / (1 − β)` is the effective number of n samples: β = 0 weights all classes equally, β → 1 as 1/n.
 
     >>> [round(w, 3) for w in class_weights_from_counts([5000, 500, 50])]
     [0.034, 0.275, 2.691]
@@ -93,41 +93,41 @@ def class_weights_from_counts(counts: Iterable[int] | Tensor, beta: float = 0.99
     n = np.array(check_class_counts(counts), np.float64)
     if beta == 0:
         return [1.0] * len(n)
-    # β^n is close to 1 for small n: 1 − β^n by expm1 keeps its digits.
+    # β^n is close to 1 for small n: expm1 computes 1 − β^n without cancellation.
     weights = (1.0 - beta) / -np.expm1(n * math.log(beta))
-    found: list[float] = (weights / weights.mean()).tolist()
-    return found
+    result: list[float] = (weights / weights.mean()).tolist()
+    return result
 
 
 def check_class_counts(counts: Any) -> list[int]:
-    """The samples of each class as whole numbers of at least 1; an error names the class that has none."""
+    """Check the samples of each class, integers of at least 1; the error names a class without samples."""
     if (isinstance(counts, Tensor) and not counts.is_meta) or isinstance(counts, np.ndarray):
         counts = counts.tolist()
     if isinstance(counts, str | bytes | Mapping | Set | Tensor) or not isinstance(counts, Iterable):
-        raise InputError(f"class counts must be one whole number per class, got {format_value(counts)}")
-    found = []
+        raise InputError(f"class counts must be one integer per class, got {format_value(counts)}")
+    checked = []
     for c, n in enumerate(counts):
         number = n.item() if isinstance(n, np.generic | Tensor) else n
         if not is_number(number) or number != number // 1 or number > _MAX_COUNT:
-            raise InputError(f"class counts: class {c} has {format_value(number)}, which is no whole number of samples")
+            raise InputError(f"class counts: class {c} has {format_value(number)}; it must be an integer")
         if number < 1:
-            raise InputError(f"class counts: class {c} has {number:g} samples; leave it out, or add some of it")
-        found.append(int(number))
-    if not found:
-        raise InputError("class counts are empty; give one whole number per class")
-    return found
+            raise InputError(f"class counts: class {c} has {number:g} samples; remove the class or add samples")
+        checked.append(int(number))
+    if not checked:
+        raise InputError("class counts are empty; give one integer per class")
+    return checked
 
 
 def with_class_counts(spec: Sum | Loss, counts: Iterable[int]) -> Sum | Loss:
-    """A loss, or a sum of some, in which every margin that wants class counts and has none has these."""
-    known = list(counts)
+    """Return a loss or sum in which every margin that needs class counts, and has none, has these."""
+    numbers = list(counts)
     if isinstance(spec, Sum):
-        return Sum(tuple((factor, _fill_in_counts(loss, known)) for factor, loss in spec.parts))
-    return _fill_in_counts(spec, known)
+        return Sum(tuple((factor, _fill_in_counts(loss, numbers)) for factor, loss in spec.parts))
+    return _fill_in_counts(spec, numbers)
 
 
 def _fill_in_counts(loss: Loss, counts: list[int]) -> Loss:
-    """The counts are checked only for a loss that wants them: others learn with classes that have no samples."""
+    """Check the counts only for a loss that needs them: others can be trained with empty classes."""
     if not isinstance(loss, Margin) or loss.with_class_counts([1] * len(counts)) == loss:
         return loss
     return loss.with_class_counts(check_class_counts(counts))

@@ -1,7 +1,7 @@
-"""Criterion: a classical loss on predictions and targets, → [N].
+"""Criterion: base of classical losses on predictions and targets, → [N].
 
-Thin over torch where torch has it. In an `Objective` a criterion brings its own linear layer from
-the embedding to the classes (or to the predicted values).
+A thin layer over torch where torch has the loss. In an `Objective` a criterion has its own linear layer from the
+embedding to the classes (or to the predicted values).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from .base import Loss
 
 
 class Criterion(Loss):
-    """A loss on predictions; subclasses write `elementwise_loss`."""
+    """A loss on predictions; subclasses define `elementwise_loss`."""
 
     kind: ClassVar[str] = "classical"
     target_type: ClassVar[str] = "values"
-    """What its targets are: `values` (regression), `answers` (yes or no for each logit) or `classes` (one of C)."""
+    """Kind of targets: `values` (regression), `answers` (binary, one per logit) or `classes` (one of C)."""
     is_multiclass: ClassVar[bool] = False
-    """Whether it can tell one of C classes, given logits [N, C] and class numbers [N]."""
+    """Whether it can train a classifier, given logits [N, C] and class numbers [N]."""
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """The loss of every prediction, [N] or [N, …]."""
+        """Return the loss of every prediction, [N] or [N, …]."""
         raise NotImplementedError
 
     def __call__(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Loss [N]: the mean over everything but the first dimension."""
+        """Return the loss [N]: the mean over all dimensions but the first."""
         if not is_plain_float(prediction) or prediction.ndim == 0:
             raise InputError(
                 f"{self.name}: predictions must be a float tensor [N] or [N, …], got {describe_type(prediction)}"
             )
         if not isinstance(target, Tensor) or target.ndim == 0 or len(target) != len(prediction) or target.is_complex():
-            raise InputError(f"{self.name}: one target per prediction is needed ({len(prediction)})")
+            raise InputError(f"{self.name}: targets must be a tensor, one target per prediction ({len(prediction)})")
         if target.device != prediction.device:
             raise device_mismatch_error("targets", target, "predictions", prediction.device)
         with autocast_disabled(prediction):
@@ -54,12 +54,12 @@ class Criterion(Loss):
             return loss.flatten(1).mean(1) if loss.ndim > 1 else loss
 
     def build(self, embedding_dim: int, num_classes: int) -> CriterionModule:
-        """The module that an `Objective` holds."""
+        """Return the module for an `Objective`."""
         return CriterionModule(self, embedding_dim, num_classes)
 
 
 def check_target_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
-    """The target in the prediction's dtype; an error if their shapes differ."""
+    """Return the target in the prediction's dtype; raise an error if their shapes differ."""
     if prediction.shape != target.shape:
         raise InputError(
             f"{name}: target {list(target.shape)} must have the prediction's shape {list(prediction.shape)}"
@@ -68,7 +68,7 @@ def check_target_shape(name: str, prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def check_probabilities(what: str, values: Tensor) -> Tensor:
-    """The same values; an error if some lie outside [0, 1], which is not checked while compiling."""
+    """Return the values; raise an error if some lie outside [0, 1] (not checked while compiling)."""
     if values.numel() and not must_not_sync(values):
         outside = (values.detach() < 0) | (values.detach() > 1)
         if outside.any():
@@ -78,7 +78,7 @@ def check_probabilities(what: str, values: Tensor) -> Tensor:
 
 
 class CriterionModule(nn.Module):
-    """A linear layer under a criterion."""
+    """A linear layer followed by a criterion."""
 
     def __init__(self, criterion: Criterion, embedding_dim: int, num_classes: int) -> None:
         super().__init__()

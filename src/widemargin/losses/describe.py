@@ -1,7 +1,7 @@
-"""What a loss says of itself: its page, options, group, what it keeps while training, and what it needs.
+"""Description of a loss as data: its page, options, group, training state and requirements.
 
-Sentence, formula, domain and reference are read from the loss's file. State and needs are derived from what the class
-declares, so that nobody has to keep a list of them.
+Summary, formula, domain and reference are read from the loss's file. State and requirements are derived from what the
+class declares, so that no list has to be maintained.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .margin import Margin
 from .pair_loss import PairLoss
 from .schedule import Learnable, Schedule
 
-_TARGETS = {"values": "numbers as targets", "answers": "yes or no as targets", "classes": "class numbers as targets"}
+_TARGETS = {"values": "numbers as targets", "answers": "binary targets", "classes": "class numbers as targets"}
 
 
 def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
-    """Name, docstring parts, reference, options, group, state and needs of a loss, as plain data."""
+    """Return name, docstring parts, reference, options, group, state and requirements of a loss as plain data."""
     text = inspect.getdoc(sys.modules[loss_type.__module__]) or ""
     head, _, example = text.partition("\n>>> ")
     sentence, _, body = head.partition("\n\n")
@@ -52,33 +52,33 @@ def describe_loss(loss_type: type[Loss]) -> dict[str, Any]:
 
 
 def describe_state(loss: Loss) -> list[str]:
-    """What changes while the loss trains, beside class weights.
+    """List what changes during training besides class weights.
 
     >>> from .grammar import parse
     >>> [describe_state(parse(spec)) for spec in ("arcface", "adaface", "sphereface2", "arcface(m=warmup(0, 0.5, 9))")]
     [[], ['from batches: mean, std', 'per sample: quality'], ['learnt: b'], ['warmup: m']]
     """
-    found: dict[str, list[str]] = {}
+    state: dict[str, list[str]] = {}
     for name, value in loss.named_values():
         if isinstance(value, Schedule):
-            found.setdefault("learnt" if isinstance(value, Learnable) else value.name, []).append(name)
+            state.setdefault("learnt" if isinstance(value, Learnable) else value.name, []).append(name)
     if isinstance(loss, Margin):
-        found["from batches"] = list(loss.adaptive_fields)
-        found["per sample"] = list(loss.sample_fields)
-        found.setdefault("learnt", []).extend(loss.learnt_fields)
+        state["from batches"] = list(loss.adaptive_fields)
+        state["per sample"] = list(loss.sample_fields)
+        state.setdefault("learnt", []).extend(loss.learnt_fields)
     elif isinstance(loss, PairLoss):
         module = loss.build(2, 2)
-        found["learnt"] = [name for name, _ in module.named_parameters()]
-        found["per class"] = [name for name, _ in module.named_buffers()]
-    return [f"{what}: {', '.join(names)}" for what, names in found.items() if names]
+        state["learnt"] = [name for name, _ in module.named_parameters()]
+        state["per class"] = [name for name, _ in module.named_buffers()]
+    return [f"{what}: {', '.join(names)}" for what, names in state.items() if names]
 
 
 def describe_needs(loss: Loss) -> list[str]:
-    """What a loss needs beside embeddings, class weights and labels; what only some settings need is said so.
+    """List what a loss needs besides embeddings, class weights and labels; conditional needs name their setting.
 
     >>> from .grammar import parse
     >>> [describe_needs(parse(spec)) for spec in ("arcface", "ldam", "subcenter_arcface", "softmax", "triplet")]
-    [[], ['class counts'], ['3 weights per class'], ['lengths of x and w'], ['several of a class in a batch']]
+    [[], ['class counts'], ['3 weights per class'], ['norms of x and w'], ['several of a class in a batch']]
     """
     if isinstance(loss, PairLoss):
         return [] if loss.is_separable_by_class else ["several of a class in a batch"]
@@ -86,17 +86,17 @@ def describe_needs(loss: Loss) -> list[str]:
         return [_TARGETS[loss.target_type]]
     if not isinstance(loss, Margin):
         return []
-    found = []
+    needs = []
     if type(loss).with_class_counts is not Margin.with_class_counts:
-        found.append("class counts")
+        needs.append("class counts")
     lengths = [name for name, kept in (("x", loss.uses_x_norm), ("w", loss.uses_w_norm)) if kept]
     if lengths:
-        found.append(f"lengths of {' and '.join(lengths)}")
+        needs.append(f"norms of {' and '.join(lengths)}")
     if loss.subcenters is not None:
-        found.append(f"{loss.subcenters.count} weights per class")
+        needs.append(f"{loss.subcenters.count} weights per class")
     elif type(loss).subcenters is not Margin.subcenters:
-        found.append("k weights per class, where k > 1")
-    return found
+        needs.append("k weights per class, where k > 1")
+    return needs
 
 
 def _json_default(default: Any) -> Any:

@@ -6,7 +6,7 @@ A loss is `name(option=value, …)`. Values are Python literals, bare words, lis
 Values of other options, as in `fast(widths=(32, 96, 96))` and `model.patch_size=2`, are numbers, words, True,
 False, None, and tuples, lists and dictionaries of these.
 
-Nothing is ever evaluated: the text is read as a syntax tree, and only these shapes are accepted.
+No text is ever evaluated: it is parsed to a syntax tree, and only these shapes are accepted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .base import Loss
     from .margin import Margin
 
-MAX_LITERAL_CHARS = 10_000  # characters; longer than any honest value
+MAX_LITERAL_CHARS = 10_000  # characters; longer than any realistic value
 _WORD_PATTERN = re.compile(r"[A-Za-z_][\w.:/+-]*")
 _CALL_PATTERN = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
 _MAX_NAME_CHARS = 200
@@ -33,12 +33,12 @@ _MISSPELLED_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number that a float can hold; NaN is one, true and false are none."""
+    """True for a number that a float can hold, including NaN; False for booleans."""
     return isinstance(value, float) or (type(value) is int and abs(value) < 10**300)
 
 
 def parse_literal(text: str, where: str) -> Any:
-    """The value of `text`; `where` begins the message if it has none.
+    """Parse the value `text`; `where` begins the error message.
 
     >>> parse_literal("(0.8, 1)", "scale"), parse_literal("deep", "stem_type"), parse_literal("rand-m9-mstd0.5", "rand")
     ((0.8, 1), 'deep', 'rand-m9-mstd0.5')
@@ -52,20 +52,20 @@ def parse_literal(text: str, where: str) -> Any:
 
 
 def parse_call(text: str, what: str) -> tuple[str, dict[str, Any]]:
-    """Name and options of `name(option=value, …)`; `what` it is begins the message if it cannot be read.
+    """Parse `name(option=value, …)` to name and options; `what` names the kind of text in the error message.
 
     >>> parse_call("fast(width=0.5)", "the model"), parse_call("paper", "the augmentation")
     (('fast', {'width': 0.5}), ('paper', {}))
     """
-    found = _CALL_PATTERN.fullmatch(text.strip())
-    if found is None or len(found[1]) > _MAX_NAME_CHARS:
+    match = _CALL_PATTERN.fullmatch(text.strip())
+    if match is None or len(match[1]) > _MAX_NAME_CHARS:
         raise InputError(f"cannot read {what} {shorten(text)!r}; write name(option=value, …)")
-    name, inside = found[1], found[2]
+    name, inside = match[1], match[2]
     return name, parse_keywords(inside, name) if inside and inside.strip() else {}
 
 
 def parse_keywords(text: str, where: str) -> dict[str, Any]:
-    """The options of `name=value, name=value`, the inside of the parentheses of a call.
+    """Parse `name=value, name=value`, the inside of the parentheses of a call.
 
     >>> parse_keywords("width=0.5, stem_type=deep", "fast")
     {'width': 0.5, 'stem_type': 'deep'}
@@ -73,25 +73,25 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
     call = _parse_literal_expression(f"f({text})", where, text)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for pair in call.keywords:
         if pair.arg is None:
-            raise InputError(f"{where}: ** is not part of the language")
-        if pair.arg in found:
+            raise InputError(f"{where}: ** is not supported; give options by name")
+        if pair.arg in options:
             raise InputError(f"{where}: {pair.arg} is given twice")
         place = f"{where}: {pair.arg}"
         node = pair.value
-        found[pair.arg] = (
+        options[pair.arg] = (
             _check_word(node.id, place) if isinstance(node, ast.Name) else _evaluate_literal(node, place, text)
         )
-    return found
+    return options
 
 
 def _parse_literal_expression(text: str, where: str, source: str) -> ast.expr:
     if len(text) > MAX_LITERAL_CHARS:
         raise InputError(f"{where}: a value of {len(text)} characters is too long (at most {MAX_LITERAL_CHARS})")
     try:
-        with warnings.catch_warnings():  # Python remarks on odd spellings; the line below says enough
+        with warnings.catch_warnings():  # Python warns about odd spellings; the error below is enough
             warnings.simplefilter("ignore")
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -99,7 +99,7 @@ def _parse_literal_expression(text: str, where: str, source: str) -> ast.expr:
 
 
 def _check_word(text: str, where: str) -> str:
-    if text.lower() in _MISSPELLED_CONSTANTS:  # as a word it would count as true wherever it goes
+    if text.lower() in _MISSPELLED_CONSTANTS:  # as a plain word it would count as true
         raise InputError(f"{where}={text}: write {_MISSPELLED_CONSTANTS[text.lower()]}")
     return text
 
@@ -128,13 +128,13 @@ def _unreadable_error(where: str, source: str) -> InputError:
     return InputError(f"{where}: cannot read {shorten(source)!r}; a value is a number, a word, True, False or a list")
 
 
-# Longer than any honest spelling except one number per class for very many classes.
+# Longer than any realistic loss except one number per class for very many classes.
 _MAX_SPEC_CHARS = 4_000_000
 
 
 @dataclass(frozen=True, repr=False)
 class Sum:
-    """A weighted sum of losses, `arcface + 0.02*center`; its repr is its parse string."""
+    """A weighted sum of losses, `arcface + 0.02*center`; its repr is its loss string."""
 
     parts: tuple[tuple[float, Loss], ...]
 
@@ -177,7 +177,7 @@ def replace_options(loss: Sum | Loss, **values: Any) -> Sum | Loss:
 
 
 def parse(text: str) -> Any:
-    """The value that `text` describes: a loss, or a `Sum` of losses.
+    """Parse a loss, or a `Sum` of losses.
 
     >>> parse("arcface(m=0.3)")
     arcface(s=64, m=0.3)
@@ -186,14 +186,14 @@ def parse(text: str) -> Any:
     >>> parse("arcface(s=64, m=warmup(0, 0.5, steps=1000))").m
     warmup(start=0, end=0.5, steps=1000)
     """
-    found = _read_losses(text, _parse_loss_expression(text))
-    if len(found) > 1:
-        raise InputError(f"{shorten(text)!r} is a list of {len(found)} losses where one is wanted")
-    return found[0]
+    losses = _read_losses(text, _parse_loss_expression(text))
+    if len(losses) > 1:
+        raise InputError(f"{shorten(text)!r} is a list of {len(losses)} losses; give one")
+    return losses[0]
 
 
 def parse_list(text: str) -> list[Any]:
-    """The losses of a comma-separated list; commas inside parentheses do not split it.
+    """Parse a comma-separated list of losses; commas inside parentheses do not split it.
 
     >>> parse_list("softmax, arcgrad(s=5), arcface(s=20, m=0.1)")
     [softmax, arcgrad(s=5), arcface(s=20, m=0.1)]
@@ -202,7 +202,7 @@ def parse_list(text: str) -> list[Any]:
 
 
 def parse_margin(text: str) -> Margin:
-    """A margin by its parse string; anything else is an error that names the margins."""
+    """Parse a margin; any other loss is an error that lists the margins."""
     from .margin import Margin
 
     value = parse(text)
@@ -213,13 +213,13 @@ def parse_margin(text: str) -> Margin:
 
 def _parse_loss_expression(text: str) -> ast.expr:
     if not isinstance(text, str):
-        raise InputError(f"a loss is written as text, such as 'arcface(m=0.3)'; got {type(text).__name__}")
+        raise InputError(f"a loss must be a string such as 'arcface(m=0.3)', got {type(text).__name__}")
     if not text.strip():
         raise InputError("an empty loss; write a name such as 'arcface(m=0.3)'")
     if len(text) > _MAX_SPEC_CHARS:
         raise InputError(f"a loss of {len(text)} characters is too long (at most {_MAX_SPEC_CHARS})")
     try:
-        with warnings.catch_warnings():  # Python remarks on odd spellings such as 0.5if; the line below says enough
+        with warnings.catch_warnings():  # Python warns about odd spellings such as 0.5if; the error below is enough
             warnings.simplefilter("ignore")
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -236,15 +236,15 @@ def _read_losses(text: str, node: ast.expr) -> list[Any]:
     nodes = node.elts if isinstance(node, ast.Tuple) else [node]
     if not nodes:
         raise InputError("an empty list of losses")
-    found = []
+    losses = []
     for item in nodes:
         parts = _read_sum(text, item)
-        found.append(parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else Sum(tuple(parts)))
-    return found
+        losses.append(parts[0][1] if len(parts) == 1 and parts[0][0] == 1.0 else Sum(tuple(parts)))
+    return losses
 
 
 def _read_sum(text: str, node: ast.expr) -> list[tuple[float, Loss]]:
-    # `a + b + c` nests to the left: walked in a loop, so that a long sum cannot exhaust the stack.
+    # `a + b + c` nests to the left: iterated, so that a long sum cannot exhaust the stack.
     nodes: list[ast.expr] = []
     while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         nodes.append(node.right)
@@ -258,10 +258,10 @@ def _read_weighted_loss(text: str, node: ast.expr) -> tuple[float, Loss]:
         factor = _read_factor(text, node.left)
         node = node.right
     name, keywords = _read_call(text, node)
-    known = canonical_names()
-    if name.lower() not in known:
-        raise unknown_name_error("loss", name, known)
-    return factor, _build_loss(loss_class(known[name.lower()]), keywords)
+    names = canonical_names()
+    if name.lower() not in names:
+        raise unknown_name_error("loss", name, names)
+    return factor, _build_loss(loss_class(names[name.lower()]), keywords)
 
 
 def _read_factor(text: str, node: ast.expr) -> float:
@@ -287,14 +287,14 @@ def _read_call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
 
 
 def _read_keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         if pair.arg is None:
-            raise InputError(f"{shorten(text)!r}: ** is not part of the language")
-        if pair.arg in found:
+            raise InputError(f"{shorten(text)!r}: ** is not supported; give options by name")
+        if pair.arg in options:
             raise InputError(f"{name}: {pair.arg} is given twice")
-        found[pair.arg] = _read_value(text, pair.value)
-    return found
+        options[pair.arg] = _read_value(text, pair.value)
+    return options
 
 
 def _read_value(text: str, node: ast.expr) -> Any:

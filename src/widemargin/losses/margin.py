@@ -1,30 +1,30 @@
-"""The centre of the package: a margin is a frozen value, and every margin loss is one split softmax.
+"""Margin, the base of all margin losses: a frozen value, and one split softmax for the whole family.
 
-Design. Every loss of this family is cross-entropy in which only the *target's* logit differs, so
-the softmax is split there:
+Design. Every loss of this family is a cross-entropy in which only the *target's* logit differs, so the softmax is
+split there:
 
-    L    = log Σ_{j≠y} exp( s · r_j · φ(cos θ_j) + b_j )     all the N×C work, knows no margin
+    L    = log Σ_{j≠y} exp( s · r_j · φ(cos θ_j) + b_j )     all the N×C work, independent of the margin
     p    = s · r_y · ψ(θ_y) + b_y − a                         the margin: one curve on N numbers
     loss = log(1 + exp(L − p))                                per sample, [N]
 
-a) ψ takes the angle and not the cosine, because a backend computes the target's angle from the
-   chord, exactly, where a cosine has lost it.
-b) The target is left out of the sum, so tiny losses and their gradients keep their digits, and a
-   streaming or sharded backend only has to reduce `L`.
-c) A margin holds numbers and curves and nothing else. Numbers that change while training (schedules,
-   adaptive scales, learnable scales) are filled in by the head, once per step, as tensors; the
-   curves never know. What an adaptive margin remembers are its own fields named in `adaptive_fields`.
-d) A logit is defined once, and the slopes of ψ and φ are autograd's. Below them a few functions have
-   a backward pass written by hand, for speed, for memory, or because it goes over other processes:
+a) ψ takes the angle, not the cosine, because a backend computes the target's angle exactly from the chord, where the
+   cosine has lost its digits.
+b) The target is not part of the sum, so tiny losses and their gradients keep their digits, and a streaming or sharded
+   backend only has to reduce `L`.
+c) A margin holds only numbers and curves. Numbers that change during training (schedules, adaptive and learnable
+   scales) are filled in by the head, once per step, as tensors; the curves do not depend on how they change. The state
+   of an adaptive margin is the fields named in `adaptive_fields`.
+d) A logit is defined once, and the derivatives of ψ and φ are autograd's. Below them a few functions have a
+   hand-written backward pass, for speed, for memory, or because it communicates with other processes:
    `numerics/custom_autograd.py` lists them, and each is tested against autograd of its definition.
 
-Losses that depart from this base case say where, and every backend serves them:
+Losses that depart from this base case declare it with these hooks, which every backend supports:
 
-    numbers of a sample     `sample_fields` and `for_samples`: ψ, and φ for those in `phi_sample_fields`
-    sub-centres             `subcenters`: K weights per class, folded into one cosine before φ
-    numbers per class       `class_offsets`: added to every logit in the loss, absent in inference
-    one-vs-all sums         `one_vs_all` and `other_loss`: Σ h(z_j) takes the place of `L`
-    other ends              `combine`, `loss_weight`, `sample_penalty`, `weight_penalty`
+    numbers per sample      `sample_fields` and `for_samples`: ψ, and φ for those in `phi_sample_fields`
+    sub-centres             `subcenters`: K weights per class, reduced to one cosine before φ
+    numbers per class       `class_offsets`: added to every logit in the loss, not in inference
+    one-vs-all sums         `one_vs_all` and `other_loss`: Σ h(z_j) instead of `L`
+    other terms             `combine`, `loss_weight`, `sample_penalty`, `weight_penalty`
     learnt numbers          `learnt_fields`: the head holds them as parameters
 """
 
@@ -50,11 +50,11 @@ from .schedule import Schedule
 
 @dataclass(frozen=True)
 class BatchStatistics:
-    """What an adaptive margin may see of a training batch: the samples of all ranks, no gradient.
+    """Training batch as an adaptive margin receives it: the samples of all ranks, without gradient.
 
-    Rows are those that count, of all ranks. `local_…` are the rows of this process alone, every one
-    of them, for margins that give each sample its own number. Where K models train as one stack, rows
-    are [K, N] and every model is its own batch: reduce with `median` and `log_mean_exp`, which handle both shapes.
+    Rows are the samples that count, of all ranks. `local_…` are all rows of this process, for margins with a number per
+    sample. If K models train as one stack, rows are [K, N] and every model is its own batch: reduce with `median` and
+    `log_mean_exp`, which handle both shapes.
     """
 
     theta: Tensor
@@ -64,7 +64,7 @@ class BatchStatistics:
     logsumexp_others: Callable[[Margin], Tensor]
     """`L` [M] of a margin on this batch."""
     nearest_other_theta: Callable[[], Tensor]
-    """Angle [M] to the nearest class that is not the target's."""
+    """Angle [M] to the nearest class other than the target."""
     x_norm: Callable[[], Tensor]
     """Lengths ‖x‖ [M]."""
     local_theta: Tensor
@@ -83,7 +83,7 @@ class BatchStatistics:
         sample_mask: Tensor | None = None,
         gather: Callable[[Tensor], Tensor] | None = None,
     ) -> BatchStatistics:
-        """Statistics over the rows of all ranks; `sample_mask` marks those that count, `gather` collects them."""
+        """Compute the statistics over all ranks; `sample_mask` marks the rows that count, `gather` collects them."""
 
         def gather_rows(rows: Tensor) -> Tensor:
             if rows.ndim == 2:  # a stack of models lives in one process
@@ -102,29 +102,29 @@ class BatchStatistics:
         )
 
     def mean(self, rows: Tensor) -> Tensor:
-        """The mean of a batch's rows: one number, or [K, 1] for a stack of K models."""
+        """Mean of the rows of a batch: one number, or [K, 1] for a stack of K models."""
         return rows.mean() if rows.ndim == 1 else rows.mean(-1, keepdim=True)
 
     def std(self, rows: Tensor) -> Tensor:
-        """The unbiased standard deviation of a batch's rows, of which there are two at least."""
+        """Unbiased standard deviation of the rows of a batch, at least two."""
         return rows.std() if rows.ndim == 1 else rows.std(-1, keepdim=True)
 
     def median(self, rows: Tensor) -> Tensor:
-        """The median of a batch's rows: one number, or [K, 1] for a stack of K models."""
+        """Median of the rows of a batch: one number, or [K, 1] for a stack of K models."""
         return rows.median() if rows.ndim == 1 else rows.median(-1, keepdim=True).values
 
     def log_mean_exp(self, rows: Tensor) -> Tensor:
         """`log mean_i exp(rows_i)`: one number, or [K, 1] for a stack of K models."""
         if rows.ndim == 2:
             return torch.logsumexp(rows, -1, keepdim=True) - math.log(rows.shape[-1])
-        if torch.compiler.is_compiling():  # a Python number would be compiled anew for every batch size
+        if torch.compiler.is_compiling():  # a Python number would be recompiled for every batch size
             return torch.logsumexp(rows, 0) - torch.ones_like(rows).sum().log()
         return torch.logsumexp(rows, 0) - math.log(len(rows))
 
 
 @dataclass(frozen=True)
 class SampleStatistics:
-    """What a margin may see of the samples of a call, in training, in evaluation and for both labels of a mixup.
+    """Samples of a call as a margin receives them, in training, in evaluation and for both labels of a mixup.
 
     Rows are those of this process, [N], or [K, N] for a stack of K models.
     """
@@ -134,21 +134,21 @@ class SampleStatistics:
     x_norm: Callable[[], Tensor]
     """Lengths ‖x‖ [N], with their gradient."""
     largest_cosines: Callable[[int], Tensor]
-    """The k largest cosines [N, k] to classes that are not the target's, in falling order, without a gradient."""
+    """The k largest cosines [N, k] to classes other than the target, in descending order, without a gradient."""
     training: bool
-    """Whether this is a training call: draws happen in training alone."""
+    """Whether this is a training call: random draws happen only in training."""
 
 
 @dataclass(frozen=True)
 class Subcenters:
-    """K weights per class, folded into one cosine: the nearest one's, or a mean weighted by a softmax."""
+    """K weights per class, reduced to one cosine: the largest, or a mean weighted by a softmax."""
 
     count: int
     temperature: float | None = None
-    """Of the softmax that weighs the cosines; None takes the largest cosine."""
+    """Temperature of the softmax that weights the cosines; None takes the largest cosine."""
 
     def fold(self, cosines: Sequence[Tensor]) -> Tensor:
-        """One cosine from those of the K sub-centres of a class, given as K tensors of one shape.
+        """Return one cosine from those of the K sub-centres of a class, given as K tensors of one shape.
 
         >>> three = torch.tensor([0.1, 0.7, 0.4]).unbind()
         >>> round(Subcenters(3).fold(three).item(), 4), round(Subcenters(3, 0.1).fold(three).item(), 4)
@@ -156,7 +156,7 @@ class Subcenters:
         """
         if self.temperature is None:
             nearest = cosines[0]
-            for cos in cosines[1:]:  # and not `amax`, which would share the gradient of a tie
+            for cos in cosines[1:]:  # not `amax`, which would share the gradient of a tie
                 nearest = torch.where(cos > nearest, cos, nearest)
             return nearest
         top = functools.reduce(torch.maximum, (cos.detach() for cos in cosines))
@@ -166,38 +166,38 @@ class Subcenters:
 
 
 class Margin(Loss):
-    """A margin loss as a value: two curves, a scale, and which lengths it keeps.
+    """A margin loss as a value: two curves, a scale, and the norms that it keeps.
 
     A new loss overrides `psi` and whatever else differs from the cosine softmax.
     """
 
     kind: ClassVar[str] = "margin"
     uses_x_norm: ClassVar[bool] = False
-    """Whether the logits keep the length of the embedding."""
+    """Whether the logits keep the norm of the embedding."""
     uses_w_norm: ClassVar[bool] = False
-    """Whether the logits keep the lengths of the class weights."""
+    """Whether the logits keep the norms of the class weights."""
     adaptive_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that `adapt_to_batch` changes; the head keeps them in buffers."""
+    """Fields that `adapt_to_batch` changes; the head stores them in buffers."""
     learnt_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields that the optimizer learns, as they are; `for_num_classes` gives them their first value."""
+    """Fields that the optimizer learns directly; `for_num_classes` sets their initial value."""
     sample_fields: ClassVar[tuple[str, ...]] = ()
-    """Attributes with one number per sample, set by `for_samples`. Their values at the class serve curves."""
+    """Attributes with one number per sample, set by `for_samples`. The class attribute is used for curves."""
     phi_sample_fields: ClassVar[tuple[str, ...]] = ()
-    """Those of them that φ reads: numbers without a gradient."""
+    """Sample fields that φ reads: numbers without a gradient."""
     table_fields: ClassVar[tuple[str, ...]] = ()
-    """Options with a number per class that are read as a whole, by `class_offsets`, and not at the labels."""
+    """Options with a number per class that `class_offsets` reads as a whole instead of at the labels."""
     one_vs_all: ClassVar[bool] = False
-    """Whether the other classes count by `Σ other_loss(z_j)` and not by their logsumexp."""
+    """Whether the other classes enter as `Σ other_loss(z_j)` instead of their logsumexp."""
     allows_label_smoothing: ClassVar[bool] = True
     """Whether the loss is a cross-entropy, which label smoothing needs."""
     is_bounded: ClassVar[bool] = True
     """Whether the loss is at least 0."""
     detached: ClassVar[bool] = False
-    """Whether some slopes are by design not those of the loss's value."""
+    """Whether some gradients intentionally differ from those of the loss's value."""
     non_monotone: ClassVar[bool] = False
-    """Whether ψ or φ does not fall with the angle everywhere, or the target may be easier than the others."""
+    """Whether ψ or φ does not decrease everywhere with the angle, or the target may be easier than the others."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
-    """Options under which the margin vanishes, and the plain loss it then is."""
+    """Options at which the margin vanishes, and the plain loss that it then equals."""
 
     s: Number = 1.0
     bias: bool = False
@@ -207,31 +207,31 @@ class Margin(Loss):
         return torch.cos(theta)
 
     def phi(self, cos: Tensor) -> Tensor:
-        """Curve of the other classes, over the cosine."""
+        """Curve of the other classes, a function of the cosine."""
         return cos
 
     def offset(self) -> Number:
-        """`a`: what is taken off the target's logit as it stands."""
+        """`a`: a number subtracted from the target's logit."""
         return 0.0
 
     def common_bias(self) -> Number:
-        """A number that is added to every logit; it matters in one-vs-all losses alone."""
+        """A number added to every logit; it matters only in one-vs-all losses."""
         return 0.0
 
     def class_offsets(self) -> tuple[float, ...] | None:
-        """One number per class that is added to its logit in the loss, and not in inference."""
+        """One number per class that is added to its logit in the loss but not in inference."""
         return None
 
     def for_inference(self) -> Margin:
-        """The margin whose φ makes the logits of inference: this one, or a plain one where φ itself has a margin."""
+        """Return the margin whose φ gives the logits of inference: this one, or a plain one if φ has a margin."""
         return self
 
     def other_loss(self, z: Tensor) -> Tensor:
-        """`h(z)`: the loss of a class that is not the target's from its logit, where `one_vs_all`."""
-        raise TypeError(f"{self.name} is no one-vs-all loss")
+        """`h(z)`: the loss of a non-target class from its logit, if `one_vs_all`."""
+        raise TypeError(f"{self.name} is not a one-vs-all loss")
 
     def combine(self, p: Tensor, others: Tensor) -> Tensor:
-        """Loss [N] of the target's logit with the margin, and of `L` or (one-vs-all) the sum over the others."""
+        """Loss [N] from the target's logit with the margin and `L`, or (one-vs-all) the sum over the others."""
         return split_softmax(p, others)
 
     def loss_weight(self) -> Number:
@@ -239,82 +239,82 @@ class Margin(Loss):
         return 1.0
 
     def sample_penalty(self) -> Tensor | None:
-        """A term [N] that is added to the loss of each sample, from its own numbers."""
+        """A term [N] added to the loss of each sample, from its own numbers."""
         return None
 
     def weight_penalty(self, cos: Tensor) -> Tensor:
-        """A term of each class [C] from the cosines between its K weights [C, K, K]; the loss gets their mean."""
+        """A term per class [C] from the cosines between its K weights [C, K, K]; their mean is added to the loss."""
         raise TypeError(f"{self.name} has no penalty on the class weights")
 
     @property
     def subcenters(self) -> Subcenters | None:
-        """The weights per class and how they are folded; None where a class has one weight."""
+        """Number of weights per class and their reduction; None for one weight per class."""
         return None
 
     @property
     def has_weight_penalty(self) -> bool:
-        """Whether `weight_penalty` gives anything."""
+        """Whether `weight_penalty` applies."""
         return type(self).weight_penalty is not Margin.weight_penalty
 
     @property
     def uses_any_norm(self) -> bool:
-        """Whether the logits keep a length at all."""
+        """Whether the logits keep a norm."""
         return self.uses_x_norm or self.uses_w_norm
 
     @property
     def is_linear(self) -> bool:
-        """Whether φ is the cosine itself, so that lengths fold into the matrix product."""
+        """Whether φ is the cosine itself, so that norms can be part of the matrix product."""
         return type(self).phi is Margin.phi
 
     @property
     def has_plain_target(self) -> bool:
-        """Whether the target's curve is the others', so that its logit is an ordinary one, less the offset."""
+        """Whether the target has the same curve as the other classes, apart from the offset."""
         return self.is_linear and type(self).psi is Margin.psi
 
     @property
     def takes_target_logit(self) -> bool:
-        """Whether the target's logit is read off the product: where nothing can be gained from an angle.
+        """Whether the target's logit is taken from the matrix product, because an angle would not be more accurate.
 
-        That is where a plain target keeps lengths, or where a mean of sub-centres has no one angle.
+        That is the case if a plain target keeps norms, or if a mean of sub-centres has no single angle.
         """
         folded = self.subcenters is not None and self.subcenters.temperature is not None
         return self.has_plain_target and (self.uses_any_norm or folded)
 
     def for_num_classes(self, num_classes: int) -> Self:
-        """The same margin with the defaults that depend on the number of classes filled in.
+        """Return the margin with the defaults that depend on the number of classes filled in.
 
-        Warns of everything in `class_count_warnings`.
+        Emits the warnings of `class_count_warnings`.
         """
         self.check_num_classes(num_classes)
         for message in self.class_count_warnings(num_classes):
-            warnings.warn(message, stacklevel=4)  # where the head is built
+            warnings.warn(message, stacklevel=4)  # points to where the head is built
         return self
 
     def check_num_classes(self, num_classes: int) -> None:
-        """Refuse per-class numbers that are not as many as the classes."""
+        """Raise an InputError for per-class numbers that do not match the number of classes."""
         for name, value in self.named_values():
             if isinstance(value, PerClass) and len(value) != num_classes:
                 raise InputError(f"{self.name}: {name} has {len(value)} numbers for {num_classes} classes")
 
     def check_label_smoothing(self, label_smoothing: float) -> None:
-        """Refuse label smoothing where the loss is no cross-entropy."""
+        """Raise an InputError for label smoothing if the loss is not a cross-entropy."""
         if label_smoothing and not self.allows_label_smoothing:
-            raise InputError(f"{self.name} is no cross-entropy over the classes: it takes no label_smoothing")
+            raise InputError(f"{self.name} is not a cross-entropy over the classes; set label_smoothing=0")
 
     def with_class_counts(self, counts: Sequence[int]) -> Self:
-        """The margin with the number of training samples of every class, where it wants them and has none."""
+        """Return the margin with the number of training samples of every class, if it needs them and has none."""
         return self
 
     def class_count_warnings(self, num_classes: int) -> list[str]:
-        """What is worth a warning with so many classes, such as a scale of 0 that cannot learn."""
+        """Return warnings for this number of classes, such as a scale of 0 that cannot learn."""
         return []
 
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
-        """The margin for this training batch; fields named in `adaptive_fields` may change."""
+        """Return the margin for this training batch; fields named in `adaptive_fields` may change."""
         return self
 
     def for_samples(self, samples: SampleStatistics) -> Self:
-        """The margin with the numbers of each sample, those of `sample_fields`; called wherever a loss is computed."""
+        """Return the margin with the numbers of each sample, `sample_fields`; called wherever a loss is computed."""
         return self
 
     def with_values(self, **values: Any) -> Self:
@@ -325,17 +325,17 @@ class Margin(Loss):
         return new
 
     def without_sample_values(self) -> Self:
-        """The margin without the numbers of a call's samples."""
+        """Return the margin without the numbers of a call's samples."""
         new = super().with_values()
         return new if any(name in self.__dict__ for name in self.sample_fields) else self
 
     def at_step(
         self, step: Tensor, y: Tensor | None, dtype: torch.dtype, state: Mapping[str, Tensor] | None = None
     ) -> Self:
-        """The margin of this step: every number that changes while training replaced by its tensor.
+        """Return the margin of this step: every number that changes during training replaced by its tensor.
 
-        `state` are the tensors a head keeps for fields (adaptive state, learnable and per-class
-        numbers); a per-class number is looked up at `y`, and left alone without labels.
+        `state` holds the tensors of a head (adaptive state, learnable and per-class numbers); a per-class number is
+        indexed by `y`, and kept unchanged without labels.
         """
         state = state or {}
         replacements: dict[str, Any] = {}
@@ -364,24 +364,24 @@ def target_logit(margin: Margin, theta: Tensor, radius: Tensor | None, bias: Ten
 
 
 def subtract_offset(margin: Margin, p: Tensor) -> Tensor:
-    """The target's logit [N] less what the margin takes off it as it stands."""
+    """The target's logit [N] minus the margin's `offset`."""
     offset = margin.offset()
     return p - offset if isinstance(offset, Tensor) or offset != 0.0 else p
 
 
 def add_common_bias(margin: Margin, z: Tensor) -> Tensor:
-    """Logits with the number that the margin adds to every one."""
+    """Logits plus the margin's `common_bias`."""
     bias = margin.common_bias()
     return z + bias if isinstance(bias, Tensor) or bias != 0.0 else z
 
 
 def softplus(z: Tensor) -> Tensor:
-    """`log(1 + exp(z))`, exact where torch's own drops the smaller term (past z = 20)."""
+    """`log(1 + exp(z))`, exact where torch's softplus drops the smaller term (above z = 20)."""
     return -F.logsigmoid(-z)
 
 
 def split_softmax(p: Tensor, logsumexp_others: Tensor) -> Tensor:
-    """`log(1 + exp(L − p))` [N], exact from 1e-300 to 1e300; its slope is exact too.
+    """`log(1 + exp(L − p))` [N], exact from 1e-300 to 1e300, and so is its gradient.
 
     >>> split_softmax(torch.tensor(30.0), torch.tensor(4.5)).item() > 0  # fp32 cross-entropy says 0
     True

@@ -1,4 +1,4 @@
-"""Which losses take several labels per sample: those that answer yes or no for each label."""
+"""Check for losses that accept several labels per sample: those with binary targets per label."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .grammar import Sum
 
 
 def is_multilabel_loss(loss: Sum | Loss) -> bool:
-    """Whether every part of a loss takes multi-hot targets [N, C].
+    """Return True if every part of a loss accepts multi-hot targets [N, C].
 
     >>> from widemargin.losses.grammar import parse
     >>> is_multilabel_loss(parse("focal + 0.5*bce")), is_multilabel_loss(parse("arcface"))
@@ -19,11 +19,10 @@ def is_multilabel_loss(loss: Sum | Loss) -> bool:
 
 
 def check_multilabel_loss(loss: Sum | Loss) -> None:
-    """Refuse a loss with a part that needs exactly one label per sample."""
+    """Raise an InputError for a loss with a part that needs exactly one label per sample."""
     if parts := _single_label_parts(loss):
         raise InputError(
-            f"{parts[0].name} needs exactly one label per sample, and there are several labels per sample here; "
-            "take bce or focal"
+            f"{parts[0].name} needs exactly one label per sample, but samples have several here; use bce or focal"
         )
 
 

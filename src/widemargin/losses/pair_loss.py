@@ -1,7 +1,7 @@
-"""PairLoss: a loss on embeddings and labels alone, (x [N, D], y [N]) → [N].
+"""PairLoss: base of losses on embeddings and labels, (x [N, D], y [N]) → [N].
 
-Like a margin, a pair loss is a frozen value; `build` makes the module that an `Objective` holds, because
-some have state (the centres of `center`).
+Like a margin, a pair loss is a frozen value; `build` returns the module for an `Objective`, because some losses have
+state (the centres of `center`).
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from .base import Loss
 
 
 class PairLoss(Loss):
-    """A loss on embeddings; subclasses write `loss_and_stats`."""
+    """A loss on embeddings; subclasses define `loss_and_stats`."""
 
     kind: ClassVar[str] = "pair"
     is_separable_by_class: ClassVar[bool] = False
-    """Whether samples of different classes never interact: then K models of C classes are one module of K·C classes."""
+    """Whether samples of different classes never interact; then K models of C classes are one module of K·C classes."""
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss [N] and what is worth logging (counts as tensors, so that nothing waits for them)."""
+        """Return the loss [N] and statistics to log (counts as tensors, which do not synchronise)."""
         raise NotImplementedError
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
-        """Loss [N], one per embedding."""
+        """Return the loss [N], one per embedding."""
         x, y = prepare_batch(x, y)
         with autocast_disabled(x):
             return self.loss_and_stats(x, y)[0]
 
     def build(self, embedding_dim: int, num_classes: int) -> PairLossModule:
-        """The module that an `Objective` holds."""
+        """Return the module for an `Objective`."""
         return PairLossModule(self)
 
 
 def prepare_batch(
     x: Tensor, y: Tensor, embedding_dim: int | None = None, num_classes: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Checked embeddings in at least fp32 and labels in int64."""
+    """Return checked embeddings in at least fp32 and labels in int64."""
     if not is_plain_float(x) or x.ndim != 2:
-        given = f"{list(x.shape)} {describe_type(x)}" if isinstance(x, Tensor) else describe_type(x)
-        raise InputError(f"embeddings must be a float tensor [N, D], got {given}")
+        actual = f"{list(x.shape)} {describe_type(x)}" if isinstance(x, Tensor) else describe_type(x)
+        raise InputError(f"embeddings must be a float tensor [N, D], got {actual}")
     if embedding_dim is not None and x.shape[1] != embedding_dim:
         raise InputError(f"embeddings must have shape [N, {embedding_dim}], got {list(x.shape)}")
-    x = at_least_fp32(x).contiguous()  # the same bits however the numbers lie in memory
+    x = at_least_fp32(x).contiguous()  # the same bits for any memory layout
     check_labels(y, len(x), num_classes, x.detach().abs().amax(1) if x.shape[1] else None, x.device)
     return x, y.long()
 
@@ -97,17 +97,17 @@ class PairLossModule(nn.Module):
         return self.pair_loss.loss_and_stats(*prepare_batch(x, y))
 
     def extend(self, n: int) -> None:
-        """Add `n` classes, where the loss keeps something per class."""
+        """Add `n` classes if the loss has per-class state."""
 
     def set_sync_group(self, group: Any, backend: str | None) -> None:
-        """Update the state from the batches of all ranks of `group`; by default all with a sharded head, else one."""
+        """Update the state from all ranks of `group`; default: all ranks with a sharded head, otherwise this rank."""
         check_group(group)
         if group is None and backend == "sharded" and has_multiple_ranks():
             group = torch.distributed.group.WORLD
         self.sync_group = SyncGroup(group, self.pair_loss.name)
 
     def update_state(self, x: Tensor, y: Tensor) -> None:
-        """Called after the loss of a training batch: updates what a stateful loss remembers."""
+        """Update the state after the loss of a training batch."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.pair_loss!r})"

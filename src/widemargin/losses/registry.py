@@ -1,7 +1,7 @@
-"""The registry of losses: finds them by file name.
+"""Registry of losses, which finds them by file name.
 
-A loss is a file in `margins/`, `pairs/` or `classical/`; its file name is its name. Names are known
-without importing anything, so the command line stays fast; classes are imported when asked for.
+A loss is a file in `margins/`, `pairs/` or `classical/`; its file name is its name. Names are known without importing
+anything, which keeps the command line fast; classes are imported when needed.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 
 LOSS_FAMILIES = ("margins", "pairs", "classical")
 LOSS_GROUPS = {
-    "softmax": "where to start, and what the others are compared with; no margin",
+    "softmax": "baselines without a margin",
     "margin": "faces, products, species, any open set; one margin for all samples and classes",
-    "self-tuning": "no number to choose; the scale or the margin follows every batch",
-    "hard-classes": "many classes and clean labels; classes that come too near to a sample count more",
-    "quality": "images of very different quality, which the length of an embedding tells",
+    "self-tuning": "no parameters; the scale or the margin adapts to every batch",
+    "hard-classes": "many classes and clean labels; classes too near to a sample count more",
+    "quality": "images of very different quality, estimated by the norm of the embedding",
     "long-tail": "few classes have most of the samples",
-    "noisy-labels": "wrong labels, or classes of several kinds; several weights per class",
-    "one-vs-all": "open sets judged by one threshold; a yes or no for every class in place of one softmax",
-    "speakers": "as speaker verification trains",
-    "proxies": "retrieval; vectors of the classes take the place of samples to compare with",
-    "pairs": "pairs that are alike or not; beside a margin, contrastive and triplet also by themselves",
-    "classical": "losses on predictions and targets, what the others grew out of",
+    "noisy-labels": "wrong labels, or classes with several modes; several weights per class",
+    "one-vs-all": "open sets with one threshold; a binary decision per class instead of one softmax",
+    "speakers": "speaker verification",
+    "proxies": "retrieval; samples are compared with one or more vectors per class",
+    "pairs": "pairs of samples; added to a margin, contrastive and triplet also alone",
+    "classical": "losses on predictions and targets",
 }
-"""For whom losses are: each one names its group. In the order in which they are listed."""
+"""Groups of losses by use, in the order in which they are listed; each loss names its group."""
 
 
 @functools.cache
 def _family_by_name() -> dict[str, str]:
-    """Family (`margins`, `pairs`, `classical`) of every loss by its name, from the file names alone."""
+    """Return the family (`margins`, `pairs`, `classical`) of every loss by name, from the file names alone."""
     here = Path(__file__).parent
-    found: dict[str, str] = {}
+    families: dict[str, str] = {}
     for family in LOSS_FAMILIES:
         for module in pkgutil.iter_modules([str(here / family)]):
-            if module.name in found:
-                raise InputError(f"{module.name}.py is in two families, {found[module.name]} and {family}")
+            if module.name in families:
+                raise InputError(f"{module.name}.py is in two families, {families[module.name]} and {family}")
             if not module.name.startswith("_"):
-                found[module.name] = family
-    return found
+                families[module.name] = family
+    return families
 
 
 def list_losses(family: str | None = None, *, group: str | None = None) -> list[str]:
-    """Names of all losses, of one family (`margins`, `pairs`, `classical`) or of one group (`LOSS_GROUPS`).
+    """Return the names of all losses, of one family (`margins`, `pairs`, `classical`) or of one group (`LOSS_GROUPS`).
 
     >>> "arcgrad" in list_losses("margins"), "triplet" in list_losses("pairs"), "focal" in list_losses()
     (True, True, True)
@@ -62,26 +62,26 @@ def list_losses(family: str | None = None, *, group: str | None = None) -> list[
         raise unknown_name_error("family of losses", family, LOSS_FAMILIES)
     if group is not None and group not in tuple(LOSS_GROUPS):
         raise unknown_name_error("group of losses", group, LOSS_GROUPS)
-    found = _family_by_name()
+    families = _family_by_name()
     return [
         name
         for candidate in LOSS_FAMILIES
-        for name in sorted(found)
-        if found[name] == candidate and family in (None, candidate)
+        for name in sorted(families)
+        if families[name] == candidate and family in (None, candidate)
         if group is None or loss_class(name).group == group
     ]
 
 
 @functools.cache
 def loss_class(name: str) -> type[Loss]:
-    """The class of a loss by its name; its module is imported here."""
+    """Import and return the class of a loss by name."""
     from .base import Loss
 
     module = importlib.import_module(f"{__package__}.{_family_by_name()[name]}.{name}")
     for item in vars(module).values():
         if isinstance(item, type) and issubclass(item, Loss) and item.__module__ == module.__name__:
             if item.name != name:
-                raise InputError(f"{module.__name__}: the loss calls itself {item.name!r}; name it like its file")
+                raise InputError(f"{module.__name__}: the loss is named {item.name!r}; give it the name of its file")
             if item.group not in LOSS_GROUPS:
                 raise unknown_name_error(f"group of {name}", item.group, LOSS_GROUPS)
             return item
@@ -90,7 +90,7 @@ def loss_class(name: str) -> type[Loss]:
 
 @functools.cache
 def canonical_names() -> dict[str, str]:
-    """Every name and alias, and the name it stands for."""
+    """Map every name and alias to the name of the loss."""
     table: dict[str, str] = {}
     for name in list_losses():
         for spelling in (name, *loss_class(name).aliases):
@@ -101,9 +101,9 @@ def canonical_names() -> dict[str, str]:
 
 
 def find_loss_class(class_name: str) -> type[Loss] | None:
-    """The loss whose class is called `class_name` (`ArcFace`), for `widemargin.ArcFace`."""
+    """Return the loss with the class name `class_name` (`ArcFace`), for `widemargin.ArcFace`."""
     for name in list_losses():
-        # The file name without underscores is the class name in small letters.
+        # The file name without underscores is the class name in lower case.
         if name.replace("_", "") == class_name.lower() and loss_class(name).__name__ == class_name:
             return loss_class(name)
     return None

@@ -1,8 +1,8 @@
-"""Numbers that change while training, as values: `arcface(m=warmup(0, 0.5, steps=1000))`.
+"""Schedules, numbers that change during training: `arcface(m=warmup(0, 0.5, steps=1000))`.
 
-A schedule is a pure function of the number of training calls so far. The head keeps that number
-in a buffer, so checkpoints carry it and evaluation freezes it. Every schedule can be written
-wherever a loss takes a number that may change; its end points are checked against the domain.
+A schedule is a pure function of the number of training calls so far. The head stores that number in a buffer, so it
+is part of checkpoints and constant in evaluation. A schedule can be used wherever a loss accepts one; its end points
+are checked against the domain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..numerics.precision import widest_float_dtype
 
 
 def format_number(value: Any) -> str:
-    """A value as a loss string writes it: `64`, `0.3`, `semihard`, `[0.1, 0.2]`.
+    """Format a value as in a loss string: `64`, `0.3`, `semihard`, `[0.1, 0.2]`.
 
     >>> format_number(64.0), format_number(0.3), format_number("semihard"), format_number(True)
     ('64', '0.3', 'semihard', 'True')
@@ -36,11 +36,11 @@ class Schedule:
     name: ClassVar[str]
 
     def value_at(self, step: Tensor) -> Tensor:
-        """The value after `step` training calls, as a tensor without a gradient."""
+        """Return the value after `step` training calls, as a tensor without a gradient."""
         raise NotImplementedError
 
     def bounds(self) -> tuple[float, ...]:
-        """The values between which the schedule stays."""
+        """Return the values between which the schedule stays."""
         raise NotImplementedError
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ def _elapsed_fraction(step: Tensor, steps: float) -> Tensor:
 
 @dataclass(frozen=True, repr=False)
 class Warmup(Schedule):
-    """Straight line from `start` to `end` over `steps` training calls, then `end`.
+    """Linear from `start` to `end` over `steps` training calls, then constant.
 
     >>> Warmup(0, 0.5, steps=1000).value_at(torch.tensor(500)).item()
     0.25
@@ -87,7 +87,7 @@ class Warmup(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class Cosine(Schedule):
-    """Half a cosine from `start` to `end` over `steps` training calls, then `end`.
+    """Half a cosine from `start` to `end` over `steps` training calls, then constant.
 
     >>> round(Cosine(30, 10, steps=100).value_at(torch.tensor(50)).item(), 4)
     20.0
@@ -108,10 +108,10 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True, repr=False)
 class Decay(Schedule):
-    """From `start` to `end` by equal factors over `steps` training calls, then `end`.
+    """Exponential from `start` to `end` over `steps` training calls, then constant.
 
-    The paper's remedy for a small scale that is slow to start: train with a large `s` first and
-    let it fall, `arcgrad(s=decay(40, 5, steps=2000))`.
+    The paper's remedy for a small scale that starts slowly: train with a large `s` first and let it decay,
+    `arcgrad(s=decay(40, 5, steps=2000))`.
 
     >>> round(Decay(40, 10, steps=100).value_at(torch.tensor(50)).item(), 4)
     20.0
@@ -139,7 +139,7 @@ class Decay(Schedule):
 class Anneal(Schedule):
     """SphereFace's λ: `max(floor, start (1 + gamma t)^(-power))` in the t-th training call, counted from 1.
 
-    The original layers count a call before they use the count, so the first has t = 1.
+    The original layers increment the count before using it, so the first call has t = 1.
 
     >>> Anneal(1000).value_at(torch.tensor(0)).item(), Anneal(1000).value_at(torch.tensor(10**6)).item()
     (892.8571428571428, 5.0)
@@ -177,7 +177,7 @@ class Learnable(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.start > 0:
-            raise InputError(f"{self!r}: a learnable number starts above 0")
+            raise InputError(f"{self!r}: the initial value of a learnable number must be above 0")
 
     def value_at(self, step: Tensor) -> Tensor:
         return torch.full_like(_step_as_float(step), self.start)
@@ -190,19 +190,19 @@ SCHEDULES: dict[str, type[Schedule]] = {kind.name: kind for kind in (Warmup, Cos
 
 
 def build_schedule(name: str, positional: list[Any], keywords: dict[str, Any]) -> Schedule:
-    """The schedule `name(…)` of a loss string; unknown options raise."""
+    """Build the schedule `name(…)` of a loss string; unknown options raise an InputError."""
     kind = SCHEDULES[name]
-    known = [spec.name for spec in fields(kind)]
-    if len(positional) > len(known):
-        raise InputError(f"{name} takes at most {len(known)} numbers ({', '.join(known)}), got {len(positional)}")
-    given = dict(zip(known, positional, strict=False))
+    names = [spec.name for spec in fields(kind)]
+    if len(positional) > len(names):
+        raise InputError(f"{name} takes at most {len(names)} numbers ({', '.join(names)}), got {len(positional)}")
+    values = dict(zip(names, positional, strict=False))
     for key, value in keywords.items():
-        if key not in known:
-            raise unknown_name_error(f"option of {name}", key, known)
-        if key in given:
+        if key not in names:
+            raise unknown_name_error(f"option of {name}", key, names)
+        if key in values:
             raise InputError(f"{name}: {key} is given twice")
-        given[key] = value
+        values[key] = value
     try:
-        return kind(**given)
+        return kind(**values)
     except TypeError:
-        raise InputError(f"{name} needs {', '.join(known)}; got {', '.join(given) or 'nothing'}") from None
+        raise InputError(f"{name} needs {', '.join(names)}; got {', '.join(values) or 'nothing'}") from None

@@ -1,1 +1,1 @@
-"""Measurements of embeddings as pure functions: angles, verification, retrieval, few-shot, open sets; confusion."""
+"""Metrics as pure functions: angles, classification, verification, retrieval, few-shot, open sets."""

@@ -1,8 +1,8 @@
-"""Metrics of a classifier from class indices y [n] and probabilities [n, C], collected over the folds of a method.
+"""Metrics of a classifier from class indices y [n] and probabilities [n, C], collected over folds.
 
 Accuracy, balanced accuracy, macro F1 and ROC AUC are in percent; log loss, Brier score and calibration error are not.
-A metric that is undefined for the rows it gets is NaN. Temperature scaling (C. Guo et al., ICML 2017) is here as well,
-because without it the probabilities of a margin loss say little: its scale s sets how sharp they are.
+A metric that is undefined for its rows is NaN. Temperature scaling (C. Guo et al., ICML 2017) is here as well, because
+the probabilities of a margin loss mean little without it: its scale s sets how sharp they are.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 NUM_BINS = 15
-"""Bins of equal width of the top probability, of the calibration error and of the reliability diagram."""
+"""Bins of equal width of the top probability, for the calibration error and the reliability diagram."""
 MAX_MATRIX_CLASSES = 60
-"""Up to so many classes a confusion matrix is kept, beyond only its margins, its diagonal and its largest entries."""
+"""Up to this many classes the whole confusion matrix is kept; above, only its margins, diagonal and largest entries."""
 MAX_MISTAKES = 50
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-3, 1e3
 
 
 class Metric(NamedTuple):
-    """How a metric is called, shown and read."""
+    """Name, title, direction and format of a metric."""
 
     name: str
     label: str
@@ -35,7 +35,7 @@ class Metric(NamedTuple):
     higher_is_better: bool
     decimals: int
     is_ranking: bool = True
-    """Whether methods may be ranked by it: the calibration error of a constant guess is 0, so not by that."""
+    """Whether methods may be ranked by it; not by the calibration error, which is 0 for a constant guess."""
 
 
 METRICS: dict[str, Metric] = {
@@ -75,7 +75,7 @@ def balanced_accuracy(y: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def macro_f1(y: ArrayLike, predicted: ArrayLike) -> float:
-    """Mean F1 in percent of the classes present in y or predicted, which holds classes [n] or probabilities [n, C].
+    """Mean F1 in percent of the classes present in y or predicted; `predicted` is classes [n] or probabilities [n, C].
 
     >>> round(macro_f1([0, 0, 0, 1], [0, 0, 0, 0]), 2)
     42.86
@@ -117,8 +117,8 @@ def brier(y: ArrayLike, probabilities: ArrayLike) -> float:
 def roc_auc(y: ArrayLike, probabilities: ArrayLike) -> float:
     """Area under the ROC curve in percent, ties counted half.
 
-    With two classes that of class 1; with more the mean, one class against the rest, of the classes that have both
-    positives and negatives in y.
+    With two classes, the AUC of class 1; with more, the mean of one class against the rest, over the classes that have
+    both positives and negatives in y.
 
     >>> round(roc_auc([0, 1, 1], [[0.9, 0.1], [0.4, 0.6], [0.9, 0.1]]), 2)
     75.0
@@ -133,7 +133,7 @@ def roc_auc(y: ArrayLike, probabilities: ArrayLike) -> float:
 
 
 def _area(positive: NDArray[np.bool_], scores: FloatArray) -> float:
-    """Mann and Whitney's statistic by midranks."""
+    """Mann–Whitney statistic from midranks."""
     _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
     midranks = np.cumsum(counts) - (counts - 1) / 2
     hits = int(positive.sum())
@@ -157,7 +157,7 @@ def ece(y: ArrayLike, probabilities: ArrayLike) -> float:
 def compute_metrics(
     y: ArrayLike, probabilities: ArrayLike | None, predicted: ArrayLike | None = None
 ) -> dict[str, float]:
-    """Every metric of some rows; `predicted` defaults to the most probable class.
+    """Compute every metric; `predicted` defaults to the most probable class.
 
     Without probabilities (None) the metrics that need them are NaN.
     """
@@ -165,23 +165,23 @@ def compute_metrics(
         if probabilities is None:
             raise ValueError("give probabilities, predicted classes or both")
         predicted = _predicted_classes(probabilities)
-    found = {
+    metrics = {
         "accuracy": accuracy(y, predicted),
         "balanced_accuracy": balanced_accuracy(y, predicted),
         "macro_f1": macro_f1(y, predicted),
     }
     for name, compute in (("log_loss", log_loss), ("roc_auc", roc_auc), ("brier", brier), ("ece", ece)):
-        found[name] = math.nan if probabilities is None else compute(y, probabilities)
-    return found
+        metrics[name] = math.nan if probabilities is None else compute(y, probabilities)
+    return metrics
 
 
 def _predicted_classes(values: ArrayLike) -> IntArray:
-    given = np.asarray(values)
-    return given.argmax(1) if given.ndim == 2 else given.astype(np.int64)
+    array = np.asarray(values)
+    return array.argmax(1) if array.ndim == 2 else array.astype(np.int64)
 
 
 def _class_counts(y: IntArray, predicted: IntArray, num_classes: int = 0) -> tuple[IntArray, IntArray, IntArray]:
-    """Rows, answers and right answers of every class."""
+    """Count rows, predictions and correct predictions of every class."""
     if len(y):
         num_classes = max(num_classes, int(y.max()) + 1, int(predicted.max()) + 1)
     support, answered, hits = (np.bincount(k, minlength=num_classes) for k in (y, predicted, y[y == predicted]))
@@ -189,7 +189,7 @@ def _class_counts(y: IntArray, predicted: IntArray, num_classes: int = 0) -> tup
 
 
 def _bin_sums(y: IntArray, p: FloatArray) -> FloatArray:
-    """Per bin ((k − 1)/15, k/15] of the top probability: rows, summed confidence, right answers [3, 15]."""
+    """Per bin ((k − 1)/15, k/15] of the top probability: rows, summed confidence, correct predictions [3, 15]."""
     top = p.max(1)
     bins = np.clip(np.ceil(top * NUM_BINS).astype(np.int64) - 1, 0, NUM_BINS - 1)
     right = p.argmax(1) == y
@@ -200,9 +200,9 @@ def _bin_sums(y: IntArray, p: FloatArray) -> FloatArray:
 
 
 def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
-    """Probabilities [n, C] of logits [n, C] at a temperature; equal ones where logits are no numbers.
+    """Return probabilities [n, C] of logits [n, C] at a temperature; uniform for rows with NaN or infinite logits.
 
-    So the metrics of a model that diverged are those of one that knows nothing.
+    A model that diverged then has the metrics of a uniform guess.
 
     >>> softmax([[0.0, np.log(3.0)], [np.nan, 0.0]]).round(2).tolist()
     [[0.25, 0.75], [0.5, 0.5]]
@@ -210,19 +210,18 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> FloatArray:
     z = np.asarray(logits, np.float64) / temperature
     z = np.where(np.isfinite(z).all(1, keepdims=True), z, 0.0)
     e = np.exp(z - z.max(1, keepdims=True))
-    found: FloatArray = e / e.sum(1, keepdims=True)
-    return found
+    probabilities: FloatArray = e / e.sum(1, keepdims=True)
+    return probabilities
 
 
 def fit_temperature(logits: ArrayLike, y: ArrayLike) -> float:
     """The temperature T in [0.001, 1000] that minimises the log loss of softmax(logits / T).
 
-    One pseudo-observation is added whose label is uniform over the classes and whose logits are those of all rows, each
-    with weight 1/n. It smooths the labels as Platt's targets do (1999): a few rows that are all classified correctly
-    then ask for a confidence of about n / (n + 1), not of 1, which would be T → 0; of many rows it is of no weight.
-    The objective is convex in 1/T and minimised exactly. Logits that say nothing (all equal in every row, or none
+    One pseudo-observation is added, with a label uniform over the classes and the logits of all rows, each with weight
+    1/n. It smooths the labels as Platt's targets do (1999): a few rows that are all classified correctly then give a
+    confidence of about n / (n + 1) instead of 1, which would be T → 0; with many rows it has no influence. The
+    objective is convex in 1/T and minimised exactly. Logits without information (all equal in every row, or none
     finite) give 1.
-
     >>> y = np.array([0, 1, 0, 1, 0])
     >>> round(fit_temperature(np.array([[9.0, 0], [0, 9], [9, 0], [0, 9], [0, 9]]), y), 2)
     8.19
@@ -251,7 +250,7 @@ def fit_temperature(logits: ArrayLike, y: ArrayLike) -> float:
     if derivatives(high)[0] <= 0:
         return MIN_TEMPERATURE
     beta = 1.0
-    for _ in range(200):  # Newton's steps, bisection of the logarithm where one leaves the bracket
+    for _ in range(200):  # Newton's method, with bisection of the logarithm if a step leaves the bracket
         slope, curvature = derivatives(beta)
         low, high = (beta, high) if slope < 0 else (low, beta)
         step = beta - slope / curvature if curvature > 0 else math.nan
@@ -263,7 +262,7 @@ def fit_temperature(logits: ArrayLike, y: ArrayLike) -> float:
 
 
 def fit_temperatures(models: Sequence[tuple[ArrayLike, ArrayLike]]) -> list[float]:
-    """The temperature of every model, each given by its logits [n, C] and the classes y [n] of these rows."""
+    """Fit the temperature of every model, each given by its logits [n, C] and classes y [n]."""
     return [fit_temperature(logits, y) for logits, y in models]
 
 
@@ -272,7 +271,7 @@ def fit_temperatures(models: Sequence[tuple[ArrayLike, ArrayLike]]) -> list[floa
 
 @dataclass(frozen=True)
 class Reliability:
-    """Rows, mean top probability and accuracy (shares of 1) of every bin of the top probability; 0 in empty bins."""
+    """Rows, mean top probability and accuracy (from 0 to 1) of every bin of the top probability; 0 in empty bins."""
 
     counts: tuple[int, ...]
     confidence: tuple[float, ...]
@@ -280,7 +279,7 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Calibration error of all rows together; NaN without any."""
+        """Calibration error of all rows together; NaN without rows."""
         total = sum(self.counts)
         gaps = (n * abs(c - a) for n, c, a in zip(self.counts, self.confidence, self.accuracy, strict=True))
         return sum(gaps) / total if total else math.nan
@@ -297,32 +296,32 @@ class Reliability:
 
 @dataclass(frozen=True)
 class FoldMetrics:
-    """What a method reached on the test parts of a table: metrics fold by fold, counts summed over the folds."""
+    """Results of a method on the test parts of a table: metrics per fold, counts summed over the folds."""
 
     metrics: dict[str, list[float]]
-    """Metrics by name, one number per fold, NaN where it is undefined."""
+    """Metrics by name, one number per fold, NaN if undefined."""
     support: tuple[int, ...] = ()
     """Rows of every class."""
     predicted: tuple[int, ...] = ()
-    """How often every class was predicted."""
+    """Predictions of every class."""
     hits: tuple[int, ...] = ()
-    """Right predictions of every class."""
+    """Correct predictions of every class."""
     mistakes: tuple[tuple[int, int, int], ...] = ()
-    """True class, predicted class and count, the most frequent first: all of them up to 60 classes, 50 beyond."""
+    """True class, predicted class and count, most frequent first: all up to 60 classes, the first 50 above."""
     reliability: Reliability | None = None
-    """None where there are no probabilities."""
+    """None without probabilities."""
     uncalibrated: Reliability | None = None
-    """The same of the probabilities before temperature scaling, where they were given."""
+    """The same from the probabilities before temperature scaling, if given."""
     temperatures: list[float] = field(default_factory=list)
-    """The temperature of every fold, where one was fitted."""
+    """The temperature of every fold, if fitted."""
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.support)
 
     def confusion(self) -> IntArray | None:
-        """Counts [C, C], rows true and columns predicted; None beyond 60 classes."""
+        """Counts [C, C], rows true and columns predicted; None above 60 classes."""
         if self.num_classes > MAX_MATRIX_CLASSES:
             return None
         matrix = np.diag(np.array(self.hits, np.int64))
@@ -331,19 +330,19 @@ class FoldMetrics:
         return matrix
 
     def per_class(self) -> list[dict[str, float]]:
-        """Precision, recall and F1 in percent and support of every class; NaN where undefined."""
-        found = []
+        """Precision, recall and F1 in percent and support of every class; NaN if undefined."""
+        classes = []
         for rows, answers, hits in zip(self.support, self.predicted, self.hits, strict=True):
             precision, recall, f1 = (
                 100.0 * part / whole if whole else math.nan
                 for part, whole in ((hits, answers), (hits, rows), (2 * hits, rows + answers))
             )
-            found.append({"precision": precision, "recall": recall, "f1": f1, "support": rows})
-        return found
+            classes.append({"precision": precision, "recall": recall, "f1": f1, "support": rows})
+        return classes
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN: None in its place."""
-        found: dict[str, Any] = {
+        """Convert to plain values for JSON, which has no NaN: None in its place."""
+        plain: dict[str, Any] = {
             "metrics": {name: [_none_if_nan(v) for v in values] for name, values in self.metrics.items()},
             "support": list(self.support),
             "predicted": list(self.predicted),
@@ -353,14 +352,14 @@ class FoldMetrics:
         for name in ("reliability", "uncalibrated"):
             bins = getattr(self, name)
             if bins is not None:
-                found[name] = {part: list(getattr(bins, part)) for part in ("counts", "confidence", "accuracy")}
+                plain[name] = {part: list(getattr(bins, part)) for part in ("counts", "confidence", "accuracy")}
         if self.temperatures:
-            found["temperatures"] = list(self.temperatures)
-        return found
+            plain["temperatures"] = list(self.temperatures)
+        return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FoldMetrics:
-        """What `to_dict` gave; a ValueError where it is something else."""
+        """Restore from the result of `to_dict`; anything else raises a ValueError."""
         try:
             metrics = {
                 str(name): [math.nan if v is None else float(v) for v in folds]
@@ -376,7 +375,7 @@ class FoldMetrics:
         if not support or not len(support) == len(predicted) == len(hits):
             raise ValueError("support, predicted and hits have different lengths, or none")
         if any(place >= len(support) for mistake in mistakes for place in mistake[:2]):
-            raise ValueError("a mistake names a class that is not there")
+            raise ValueError("a mistake names a class that does not exist")
         return cls(metrics, support, predicted, hits, mistakes, after, before, list(temperatures))
 
 
@@ -391,10 +390,10 @@ def _check_counts(values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _check_range(values: Sequence[Any], high: float) -> tuple[float, ...]:
-    found = tuple(float(v) for v in values)
-    if not all(0 <= v <= high for v in found):
+    numbers = tuple(float(v) for v in values)
+    if not all(0 <= v <= high for v in numbers):
         raise ValueError(f"numbers must be between 0 and {high:g}")
-    return found
+    return numbers
 
 
 def _reliability_from(values: Mapping[str, Any] | None) -> Reliability | None:
@@ -403,17 +402,17 @@ def _reliability_from(values: Mapping[str, Any] | None) -> Reliability | None:
     counts = _check_counts(values["counts"])
     confidence, share = (_check_range(values[name], 1.0 + 1e-6) for name in ("confidence", "accuracy"))
     if not len(counts) == len(confidence) == len(share):
-        raise ValueError("a reliability diagram has bins of different numbers")
+        raise ValueError("the bins of a reliability diagram differ in number")
     return Reliability(counts, confidence, share)
 
 
 class FoldEvaluator:
-    """Collects the test parts of one method on one table, in memory that does not grow with their rows.
+    """Accumulates the test parts of one method on one table; its memory does not grow with the rows.
 
     >>> evaluator = FoldEvaluator(num_classes=2)
     >>> evaluator.add(np.array([0, 1, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]]))
-    >>> found = evaluator.evaluation()
-    >>> found.metrics["balanced_accuracy"], found.confusion().tolist()
+    >>> result = evaluator.evaluation()
+    >>> result.metrics["balanced_accuracy"], result.confusion().tolist()
     ([75.0], [[1, 0], [1, 1]])
     """
 
@@ -437,9 +436,9 @@ class FoldEvaluator:
         """Add one test part: classes y [n], probabilities [n, C] (None for a classifier without) and predictions [n].
 
         Args:
-            predicted: classes; the most probable ones where they are not given.
+            predicted: classes; the most probable ones by default.
             uncalibrated: the probabilities before temperature scaling, for the reliability diagram.
-            temperature: the temperature of `probabilities`, which is kept.
+            temperature: the temperature of `probabilities`, which is recorded.
         """
         labels = np.asarray(y, np.int64)
         if predicted is None and probabilities is not None:
@@ -452,15 +451,15 @@ class FoldEvaluator:
         pairs, times = np.unique(labels[wrong] * self.num_classes + answers[wrong], return_counts=True)
         for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
             self._mistakes[pair] = self._mistakes.get(pair, 0) + count
-        for bins, given in (("reliability", probabilities), ("uncalibrated", uncalibrated)):
-            values = None if given is None else np.asarray(given, np.float64)
+        for bins, p in (("reliability", probabilities), ("uncalibrated", uncalibrated)):
+            values = None if p is None else np.asarray(p, np.float64)
             if values is not None and np.isfinite(values).all():
                 self._bins.setdefault(bins, []).append(_bin_sums(labels, values))
         if temperature is not None:
             self._temperatures.append(float(temperature))
 
     def evaluation(self) -> FoldMetrics:
-        """Metrics and counts of the parts so far."""
+        """Metrics and counts of the parts added so far."""
         most = len(self._mistakes) if self.num_classes <= MAX_MATRIX_CLASSES else MAX_MISTAKES
         mistakes = sorted(self._mistakes.items(), key=lambda item: (-item[1], item[0]))[:most]
         bins = {name: Reliability.from_sums(np.sum(parts, axis=0)) for name, parts in self._bins.items()}

@@ -1,14 +1,14 @@
-"""Intervals over identities: how far a figure would move with other people, characters or classes of the same kind.
+"""Confidence intervals over identities: how much a metric would change with other people, characters or classes.
 
 Pairs, queries and episodes of one identity are not independent, and a pair of two identities depends on both. So the
-unit is the identity: a figure is computed again without each identity in turn (its images leave all pairs), and the
-spread of these values says how much it depends on the identities that happened to be there.
+unit is the identity: a metric is computed without each identity in turn (all pairs with its images are removed), and
+the spread of these values measures how much it depends on the identities in the sample.
 
 The interval is `logit⁻¹(logit p ± t · e)`: `e² = (K − 1)/K · Σ_a (l_a − l̄)²` of the K values `l_a` on the logit scale,
 which keeps it between 0 and 1, and Student's t with `2K / (g + 2)` degrees of freedom, at most K − 1, where g is the
-excess kurtosis of the `l_a`: where few identities make most of the difference, e itself is uncertain (Satterthwaite's
-approximation of the variance of a variance). `python -m benchmarks coverage` shows how often such intervals hold
-the truth, next to those of a bootstrap over identities.
+excess kurtosis of the `l_a`: if few identities cause most of the difference, e itself is uncertain (Satterthwaite's
+approximation of the variance of a variance). `python -m benchmarks coverage` measures how often such intervals contain
+the true value, next to those of a bootstrap over identities.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from numpy.typing import ArrayLike, NDArray
 FloatArray = NDArray[np.float64]
 
 MIN_IDENTITIES = 10
-"""Fewer identities give no interval: it would be narrow or wide by luck."""
+"""With fewer identities there is no interval: its width would be random."""
 MIN_EVENTS = 10
-"""Fewer distinct events (false accepts, misses, false alarms) give no rate."""
-# An interval beyond this at both ends says nothing; narrower ones stay, for coverage counts on them.
+"""With fewer distinct events (false accepts, misses, false alarms) there is no rate."""
+# An interval that exceeds this at both ends is uninformative; narrower ones are kept, because coverage depends on them.
 _UNINFORMATIVE_TAIL = 0.01
-_LOGIT_CLIP = 1e-6  # a value of exactly 0 or 1 has no logit
+_LOGIT_CLIP = 1e-6  # values of exactly 0 or 1 have no finite logit
 
 
 @dataclass(frozen=True)
 class VarianceEstimate:
-    """Variance of a figure, and how many degrees of freedom it was estimated with."""
+    """Variance of a metric and its degrees of freedom."""
 
     variance: float
     degrees_of_freedom: float
 
 
 def jackknife_variance(leave_one_out: ArrayLike) -> VarianceEstimate:
-    """Variance of a figure from its values without each identity in turn [K], K ≥ 4.
+    """Variance of a metric from its values without each identity in turn [K], K ≥ 4.
 
-    >>> found = jackknife_variance([0.9, 0.8, 0.7, 0.8, 0.85, 0.75])
-    >>> round(found.variance, 4), found.degrees_of_freedom
+    >>> estimate = jackknife_variance([0.9, 0.8, 0.7, 0.8, 0.85, 0.75])
+    >>> round(estimate.variance, 4), estimate.degrees_of_freedom
     (0.0208, 5.0)
     """
     values = np.asarray(leave_one_out, dtype=np.float64)
@@ -57,7 +57,7 @@ def jackknife_variance(leave_one_out: ArrayLike) -> VarianceEstimate:
 
 
 def sum_variances(parts: Sequence[VarianceEstimate]) -> VarianceEstimate:
-    """Variance of a sum of independent parts, with Welch and Satterthwaite's degrees of freedom.
+    """Variance of a sum of independent parts, with Welch–Satterthwaite degrees of freedom.
 
     >>> sum_variances([VarianceEstimate(1.0, 2.0), VarianceEstimate(1.0, 2.0)])
     VarianceEstimate(variance=2.0, degrees_of_freedom=4.0)
@@ -69,11 +69,11 @@ def sum_variances(parts: Sequence[VarianceEstimate]) -> VarianceEstimate:
 
 
 def jackknife_interval(value: float, *leave_one_out: ArrayLike) -> tuple[float, float] | None:
-    """95 % interval of a share from its values without each identity; None where there is none.
+    """95 % interval of a proportion from its values without each identity; None if there is no valid interval.
 
-    Several lists are independent groups of identities, such as known and unknown ones. There is none for fewer than
-    ten identities in a group, for a share of exactly 0 or 1, and where no identity makes a difference or hardly more
-    than one does, so that it would reach from below 1 % to above 99 %.
+    Several lists are independent groups of identities, such as known and unknown ones. There is no interval for fewer
+    than ten identities in a group, for a proportion of exactly 0 or 1, and if no or hardly more than one identity makes
+    a difference, so that it would reach from below 1 % to above 99 %.
 
     >>> jackknife_interval(0.8, [0.7, 0.9, 0.8]) is None
     True
@@ -88,7 +88,7 @@ def jackknife_interval(value: float, *leave_one_out: ArrayLike) -> tuple[float, 
 
 
 def logit_interval(value: float, logit_variance: VarianceEstimate) -> tuple[float, float] | None:
-    """95 % interval of a share from the variance of its logit; None for a share of 0 or 1 or no variance."""
+    """95 % interval of a proportion from the variance of its logit; None for 0, 1 or zero variance."""
     from scipy.special import expit, stdtrit
 
     if not 0.0 < value < 1.0 or logit_variance.variance <= 0:
@@ -99,14 +99,14 @@ def logit_interval(value: float, logit_variance: VarianceEstimate) -> tuple[floa
 
 
 def logit(shares: ArrayLike) -> FloatArray:
-    """Logits of shares, those of 0 and 1 kept finite."""
+    """Return the logits of proportions, with those of 0 and 1 kept finite."""
     inside = np.clip(np.asarray(shares, dtype=np.float64), _LOGIT_CLIP, 1.0 - _LOGIT_CLIP)
-    found: FloatArray = np.log(inside / (1.0 - inside))
-    return found
+    logits: FloatArray = np.log(inside / (1.0 - inside))
+    return logits
 
 
 def leave_one_out_means(sums: ArrayLike, counts: ArrayLike) -> FloatArray:
-    """Mean without each identity, from the sum and the number of its values.
+    """Return the mean without each identity, from the sum and number of its values.
 
     >>> leave_one_out_means([2.0, 1.0, 0.0], [2, 1, 1]).tolist()
     [0.5, 0.6666666666666666, 1.0]
@@ -119,7 +119,7 @@ def leave_one_out_means(sums: ArrayLike, counts: ArrayLike) -> FloatArray:
 def mean_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float] | None:
     """Interval of a mean of values from 0 to 1, such as hits of queries, given by identity.
 
-    There is none where fewer than ten values' worth are hits or misses: a handful of events.
+    None if hits or misses add up to fewer than ten values.
     """
     total, number = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
     hits, size = float(total.sum()), float(number.sum())
@@ -129,11 +129,11 @@ def mean_interval(sums: ArrayLike, counts: ArrayLike) -> tuple[float, float] | N
 
 
 def difference_p_value(difference: float, variance_estimate: VarianceEstimate) -> float:
-    """Two-sided p-value that a difference is zero."""
+    """Two-sided p-value of the hypothesis that a difference is zero."""
     from scipy.special import stdtr
 
     if variance_estimate.variance <= 0:
-        return 1.0  # nothing varied, so nothing is known of how much it would
+        return 1.0  # no variation, so the test has no information
     return 2.0 * float(
         stdtr(variance_estimate.degrees_of_freedom, -abs(difference) / np.sqrt(variance_estimate.variance))
     )

@@ -1,7 +1,7 @@
-"""Retrieval: is what lies nearest of the same class? recall@k, R-precision, MAP@R, exact and in bounded memory.
+"""Retrieval metrics: recall@k, R-precision and MAP@R, exact and in bounded memory.
 
-Queries meet the gallery a block at a time: no more than batch × block similarities exist at once, however large both
-are. Similarity is the cosine; see `neighbors`. Where queries are the gallery itself, a query does not find itself.
+Queries are compared with the gallery one block at a time: no more than batch × block similarities exist at once.
+Similarity is the cosine; see `neighbors`. If the queries are the gallery itself, a query does not find itself.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from .neighbors import NeighborSearch
 
 @dataclass(frozen=True)
 class RetrievalMetrics:
-    """Figures in percent, means over the queries that have a match in the gallery."""
+    """Metrics in percent, means over the queries that have a match in the gallery."""
 
     recall: dict[int, float]
     r_precision: float
     map_at_r: float
     queries: int
-    """Queries that count."""
+    """Number of queries that count."""
     without_match: int
-    """Queries whose class the gallery does not have; they cannot be found and do not count."""
+    """Queries of a class that the gallery does not have; they do not count."""
     intervals: dict[str, tuple[float, float] | None] = field(default_factory=dict)
     """95 % intervals over the classes of the queries by name (`recall@1`, `r_precision`, `map_at_r`), percent.
 
     None for fewer than ten classes, or fewer than ten queries' worth of hits or misses.
     """
     leave_one_out: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
-    """The same figures without the queries of each class in turn, classes in the order of their labels, percent."""
+    """The same metrics without the queries of each class in turn, in the order of the class labels, percent."""
 
 
 def retrieval_metrics(
@@ -50,7 +50,7 @@ def retrieval_metrics(
     batch_size: int = 1024,
     faiss: bool = False,
 ) -> RetrievalMetrics:
-    """Figures of queries [N, D] against a gallery [M, D], or among themselves without one."""
+    """Compute the metrics of queries [N, D] against a gallery [M, D], or among themselves without one."""
     is_self_search = gallery is None
     gallery, gallery_labels = resolve_gallery(queries, labels, gallery, gallery_labels)
     check_search_inputs(queries, labels, gallery, gallery_labels, batch_size)
@@ -60,7 +60,7 @@ def retrieval_metrics(
     relevant = _count_relevant(labels, classes, sizes) - int(is_self_search)
     counted = relevant > 0
     if not bool(counted.any()):
-        raise InputError("no query has another image of its class in the gallery: retrieval has nothing to find")
+        raise InputError("retrieval needs at least one query with another image of its class in the gallery")
     depth = min(max(int(relevant.max()), *ks), len(gallery) - int(is_self_search))
     query_classes, of_class = torch.unique(labels, return_inverse=True)
     sums = torch.zeros(len(query_classes), len(ks) + 2, dtype=torch.float64)
@@ -68,8 +68,8 @@ def retrieval_metrics(
     for start in range(0, len(queries), batch_size):
         rows = slice(start, start + batch_size)
         skip = torch.arange(start, start + len(labels[rows])) if is_self_search else None
-        _, found = search(queries[rows], depth, skip)
-        figures = _metrics_per_query(gallery_labels[found] == labels[rows].unsqueeze(1), relevant[rows], ks)
+        _, neighbors = search(queries[rows], depth, skip)
+        figures = _metrics_per_query(gallery_labels[neighbors] == labels[rows].unsqueeze(1), relevant[rows], ks)
         sums.index_add_(0, of_class[rows][counted[rows]], figures)
     total = int(counted.sum())
     means = (100.0 * sums.sum(0) / total).tolist()
@@ -88,16 +88,16 @@ def retrieval_metrics(
 
 
 def interval_to_percent(ends: tuple[float, float] | None) -> tuple[float, float] | None:
-    """An interval of a share in percent."""
+    """Convert an interval of a proportion to percent."""
     return None if ends is None else (100.0 * ends[0], 100.0 * ends[1])
 
 
 def resolve_gallery(
     queries: Tensor, labels: Tensor, gallery: Tensor | None, gallery_labels: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The gallery and its labels; the queries themselves where neither is given."""
-    if (gallery is None) != (gallery_labels is None):  # half a gallery would be none, and every query find itself
-        raise InputError("a gallery and its labels come together: give both, or neither to search among the queries")
+    """Return the gallery and its labels; the queries themselves if neither is given."""
+    if (gallery is None) != (gallery_labels is None):  # with half a gallery every query would find itself
+        raise InputError("give both gallery and gallery_labels, or neither to search among the queries")
     return (queries, labels) if gallery is None or gallery_labels is None else (gallery, gallery_labels)
 
 
@@ -113,19 +113,19 @@ def check_search_inputs(
 
 
 def _count_relevant(labels: Tensor, classes: Tensor, counts: Tensor) -> Tensor:
-    """How many images of each query's class the gallery has."""
+    """Number of gallery images of each query's class."""
     place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[place] == labels, counts[place], 0)
 
 
 def _metrics_per_query(hits: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
-    """Of every query that counts: recall at every k, R-precision, average precision at R, [N, figures]."""
+    """For each query: recall at every k, R-precision, average precision at R, [N, metrics]."""
     counted = relevant > 0
     hits, relevant = hits[counted], relevant[counted]
     place = torch.arange(1, hits.shape[1] + 1)
     within = hits & (place <= relevant.unsqueeze(1))
     precision = hits.cumsum(1).double() / place
-    found = [hits[:, :k].any(1).double() for k in ks]
-    found.append(within.sum(1).double() / relevant)
-    found.append((precision * within).sum(1) / relevant)
-    return torch.stack(found, 1)
+    metrics = [hits[:, :k].any(1).double() for k in ks]
+    metrics.append(within.sum(1).double() / relevant)
+    metrics.append((precision * within).sum(1) / relevant)
+    return torch.stack(metrics, 1)

@@ -1,10 +1,10 @@
-"""Verification: same or not? From scores of pairs to AUC, EER, TAR at a FAR, and the ten-fold accuracy of LFW.
+"""Verification metrics from scores of pairs: AUC, EER, TAR at a FAR, and the ten-fold accuracy of LFW.
 
-A score is a similarity, larger for pairs that are more alike. A pair is accepted at a threshold when its score is at
-least that. FAR is the share of different pairs that are accepted, TAR the share of same pairs.
+A score is a similarity, larger for pairs that are more alike. A pair is accepted if its score is at least the
+threshold. FAR is the fraction of different pairs that are accepted, TAR that of same pairs.
 
 Every distinct pair counts once. Intervals are over identities (`metrics.intervals`): pairs that share an identity are
-not independent. A rate that fewer than ten distinct pairs support is refused.
+not independent. A rate supported by fewer than ten distinct pairs is None.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ __all__ = [
 ]
 
 DEFAULT_FARS = (1e-1, 1e-2, 1e-3, 1e-4)
-_IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time in the accuracy over folds
+_IDENTITIES_PER_CHUNK = 100  # identities that are left out at a time for the accuracy over folds
 
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A figure with its 95 % interval over identities; where there is none, `reason` says so in a few words."""
+    """A metric with its 95 % interval over identities; without an interval, `reason` says why."""
 
     value: float
     low: float | None
@@ -83,7 +83,7 @@ class IntervalEstimate:
 
     @property
     def percent_text(self) -> str:
-        """The figure and its interval in percent, as text.
+        """Format the metric and its interval in percent.
 
         >>> IntervalEstimate(0.987, 0.98, 0.99).percent_text
         '98.70 % (98.00 to 99.00)'
@@ -97,32 +97,32 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class VerificationMetrics:
-    """Figures of a set of scored pairs."""
+    """Metrics of a set of scored pairs."""
 
     num_same: int
     num_different: int
     auc: IntervalEstimate
     eer: IntervalEstimate | None
-    """None where fewer than ten pairs of a kind are wrong at its threshold."""
+    """None if fewer than ten pairs of a kind are wrong at its threshold."""
     tar: dict[float, IntervalEstimate | None]
-    """By FAR; None where fewer than ten different pairs, or fewer than ten same pairs, are accepted at it."""
+    """TAR by FAR; None if fewer than ten different pairs, or fewer than ten same pairs, are accepted at it."""
     accuracy: float | None
-    """Accuracy over folds at the threshold of the others, in percent; None without folds."""
+    """Mean accuracy over folds, each at the best threshold of the others, in percent; None without folds."""
     accuracy_error: float | None
-    """Its standard error over the folds."""
+    """Standard error of the accuracy over the folds."""
     roc: RocCurve
     num_identities: int | None = None
-    """How many identities the pairs are of; None where that is not known."""
+    """Number of identities; None if unknown."""
     num_folds: int | None = None
-    """How many folds the accuracy is of."""
+    """Number of folds of the accuracy."""
     accuracy_interval: tuple[float, float] | None = None
     """95 % interval of the accuracy over identities, in percent."""
     missing_reasons: dict[str, str] = field(default_factory=dict)
-    """Why a figure is None, a line each, by its name: `eer`, `tar 0.001`."""
+    """Why a metric is None, one line each, by its name: `eer`, `tar 0.001`."""
     resolution: float = 0.0
-    """Width of the bins that scores were counted in; 0 where each was kept."""
+    """Width of the bins in which scores were counted; 0 if each score was kept."""
     leave_one_out: dict[str, FloatArray] = field(default_factory=dict, repr=False, compare=False)
-    """Figures without each identity in turn [K] by name, also `auc` and `accuracy`; empty without intervals."""
+    """Metrics without each identity in turn [K] by name, also `auc` and `accuracy`; empty without intervals."""
 
 
 def verification_metrics(
@@ -135,11 +135,11 @@ def verification_metrics(
     balanced: bool = False,
     intervals: bool = True,
 ) -> VerificationMetrics:
-    """All figures of distinct pairs with `scores` [M] that are the `same` [M] or not.
+    """Compute all metrics of distinct pairs with `scores` [M] that are the `same` [M] or not.
 
-    `folds` [M] number the parts of the LFW protocol, −1 for a pair of none. `identities` are the numbers of both
-    identities of every pair, [M] and [M]; without them there are no intervals, for which pairs depend on each other is
-    not known. With `balanced` each kind of pairs counts half in the accuracy of a fold, however many there are.
+    `folds` [M] are the parts of the LFW protocol, −1 for a pair in none. `identities` are both identities of every
+    pair, [M] and [M]; without them there are no intervals, because the dependence between pairs is unknown. With
+    `balanced`, same and different pairs have equal weight in the accuracy of a fold.
     """
     values, kinds = _check_scores(scores, same)
     _check_fars(fars)
@@ -165,7 +165,7 @@ def verification_metrics_of_pairs(
     balanced: bool = True,
     intervals: bool = True,
 ) -> VerificationMetrics:
-    """The figures of scored pairs whose identities are numbered from 0 on, with the fold of each identity [K]."""
+    """Compute the metrics of scored pairs with identities numbered from 0, and the fold of each identity [K]."""
     scores, same = _check_scores(pairs.scores, pairs.same)
     count = int(max(pairs.first.max(), pairs.second.max())) + 1
     roc = roc_curve(scores, same)
@@ -183,10 +183,11 @@ def verification_metrics_of_pairs(
 def verification_metrics_of_embeddings(
     x: Tensor, y: Tensor, fars: Sequence[float] = DEFAULT_FARS, *, num_folds: int = NUM_FOLDS, intervals: bool = True
 ) -> VerificationMetrics:
-    """The figures of all distinct pairs of embeddings [N, D] of identities [N], by their cosines.
+    """Compute the metrics of all distinct pairs of embeddings [N, D] of identities [N], by their cosines.
 
-    An identity is in one fold, and a pair of two folds in none; each kind of pairs counts half in the accuracy. Up to
-    `pair_counts.MAX_IN_MEMORY_PAIRS` pairs every score is kept; more are counted in bins of width `resolution`.
+    An identity is in one fold, and a pair that spans two folds in none; same and different pairs have equal weight in
+    the accuracy. Up to `pair_counts.MAX_IN_MEMORY_PAIRS` pairs every score is kept; more are counted in bins of width
+    `resolution`.
     """
     from ..numerics.angles import unit_and_norm
     from ..numerics.validation import check_embeddings_and_labels
@@ -199,7 +200,7 @@ def verification_metrics_of_embeddings(
     same = int((sizes * (sizes - 1) // 2).sum())
     different = len(labels) * (len(labels) - 1) // 2 - same
     if not same or not different:
-        raise InputError("pairs want two classes, and a class with two images")
+        raise InputError("verification needs at least two classes, and one class with at least two images")
     fold = identity_folds(labels, num_folds)
     if same + different <= pair_counts.MAX_IN_MEMORY_PAIRS:
         return verification_metrics_of_pairs(pair_counts.all_pairs(unit, labels), fold, fars, intervals=intervals)
@@ -216,34 +217,34 @@ def verification_metrics_of_embeddings(
 
 
 def threshold_at_far(scores: ArrayLike, same: ArrayLike, far: float) -> float:
-    """The smallest threshold whose FAR on these pairs is at most `far`."""
+    """Return the smallest threshold with a FAR of at most `far` on these pairs."""
     return roc_threshold_at_far(roc_curve(*_check_scores(scores, same)), far)
 
 
 def has_enough_different_pairs(same: BoolArray, far: float) -> bool:
-    """Whether there are enough different pairs for a TAR at this FAR to mean something."""
+    """True if there are enough different pairs to estimate a TAR at this FAR."""
     return int((~same).sum()) * far >= MIN_EVENTS - 1e-9
 
 
 def required_different_pairs(far: float) -> int:
-    """Different pairs that a FAR needs."""
+    """Number of different pairs needed to estimate a FAR."""
     return round(MIN_EVENTS / far)
 
 
 def _check_scores(scores: ArrayLike, same: ArrayLike) -> tuple[FloatArray, BoolArray]:
     try:
-        given, kinds = np.asarray(scores), np.asarray(same)
-        if given.dtype.kind not in "fiu" or not np.isin(kinds, (0, 1)).all():  # "False" and 2 would count as true
+        array, kinds = np.asarray(scores), np.asarray(same)
+        if array.dtype.kind not in "fiu" or not np.isin(kinds, (0, 1)).all():  # "False" and 2 would count as true
             raise ValueError
-        values, flags = given.astype(np.float64), kinds.astype(bool)
+        values, flags = array.astype(np.float64), kinds.astype(bool)
     except (TypeError, ValueError, RuntimeError):
-        raise InputError("scores of pairs are real numbers, and each pair is the same (True) or not (False)") from None
+        raise InputError("scores must be real numbers, and `same` True or False for each pair") from None
     if values.ndim != 1 or values.shape != flags.shape:
         raise InputError(
-            f"scores and labels of pairs must be two lists of one length, got {values.shape}, {flags.shape}"
+            f"scores and same must be two lists of one length, got shapes {values.shape} and {flags.shape}"
         )
     if not np.isfinite(values).all():
-        raise InputError("a score is not a number: an embedding holds NaN or infinity")
+        raise InputError("a score is NaN: an embedding contains NaN or infinity")
     if flags.all() or not flags.any():
         raise InputError("verification needs pairs of both kinds, same and different")
     return values, flags
@@ -256,55 +257,55 @@ def _check_fars(fars: Sequence[float]) -> None:
 
 def _check_folds(folds: ArrayLike, same: BoolArray) -> IntArray:
     if np.shape(folds) != same.shape:
-        raise InputError(f"folds number every pair: {len(same)} are wanted, got shape {list(np.shape(folds))}")
+        raise InputError(f"folds must have one number per pair, shape [{len(same)}], got {list(np.shape(folds))}")
     return np.asarray(folds).astype(np.int64)
 
 
 def _number_identities(scores: FloatArray, same: BoolArray, identities: tuple[ArrayLike, ArrayLike]) -> ScoredPairs:
-    """The pairs with their identities numbered from 0 on."""
-    given = [np.asarray(part) for part in identities]
-    if len(given) != 2 or any(part.shape != same.shape or part.dtype.kind not in "iuU" for part in given):
-        raise InputError(f"identities are two lists of {len(same)} whole numbers or names, one for each side of a pair")
-    if not np.array_equal(given[0] == given[1], same):
-        raise InputError("a pair is the same exactly where both of its identities are")
-    place = np.unique(np.concatenate(given), return_inverse=True)[1].astype(np.int64)
+    """Return the pairs with their identities numbered from 0."""
+    sides = [np.asarray(part) for part in identities]
+    if len(sides) != 2 or any(part.shape != same.shape or part.dtype.kind not in "iuU" for part in sides):
+        raise InputError(f"identities must be two lists of {len(same)} integers or names, one for each side of a pair")
+    if not np.array_equal(sides[0] == sides[1], same):
+        raise InputError("identities contradict `same`: it must be True exactly where both identities are equal")
+    place = np.unique(np.concatenate(sides), return_inverse=True)[1].astype(np.int64)
     return ScoredPairs(scores, place[: len(same)], place[len(same) :])
 
 
 def _find_identity_folds(pairs: ScoredPairs, folds: IntArray, num_identities: int) -> IntArray | None:
-    """The fold of each identity; None where one stands in several, so that it cannot be left out of one alone."""
+    """Return the fold of each identity; None if one is in several folds, so that it cannot be left out of just one."""
     names, numbers = np.unique(folds[folds >= 0], return_inverse=True)
-    found = np.full(num_identities, -1, dtype=np.int64)
+    fold_of = np.full(num_identities, -1, dtype=np.int64)
     inside = folds >= 0
     for side in (pairs.first[inside], pairs.second[inside]):
-        found[side] = numbers
+        fold_of[side] = numbers
     for side in (pairs.first[inside], pairs.second[inside]):
-        if not np.array_equal(found[side], numbers):
+        if not np.array_equal(fold_of[side], numbers):
             return None
-    outside = (found[pairs.first] == found[pairs.second]) & (found[pairs.first] >= 0) & ~inside
-    return None if len(names) < 2 or outside.any() else found
+    outside = (fold_of[pairs.first] == fold_of[pairs.second]) & (fold_of[pairs.first] >= 0) & ~inside
+    return None if len(names) < 2 or outside.any() else fold_of
 
 
 def _select_thresholds(roc: RocCurve, fars: Sequence[float]) -> FloatArray:
-    """Some hundred thresholds, falling: dense where few different pairs are accepted or few same ones missed."""
+    """Return some hundred thresholds, descending: dense at few false accepts and at few misses."""
     far, tar = roc.far, roc.tar
     rare = np.geomspace(max(float(far[far > 0][0]), 1e-9), 1.0, 200)
     missed = 1.0 - np.geomspace(max(float(1.0 - tar[tar < 1][-1]), 1e-9), 1.0, 60)
     places = [
-        *(roc_index_at_far(roc, wanted) for wanted in fars),
+        *(roc_index_at_far(roc, target) for target in fars),
         *(np.searchsorted(far, rare, side="right") - 1),
         *(np.searchsorted(tar, np.append(missed, np.linspace(0.0, 1.0, 130)), side="left")),
     ]
-    found: FloatArray = roc.thresholds[np.unique(np.clip(places, 1, len(far) - 1))]
-    return found
+    thresholds: FloatArray = roc.thresholds[np.unique(np.clip(places, 1, len(far) - 1))]
+    return thresholds
 
 
 def _leave_one_out_metrics(tables: PairCountTables, fars: Sequence[float], balanced: bool) -> dict[str, FloatArray]:
-    """All figures without each identity in turn."""
+    """Compute all metrics without each identity in turn."""
     same = tables.same.sum(0) - tables.same
     far, tar = far_and_tar(np.cumsum(tables.all_different - tables.different, -1), np.cumsum(same, -1))
-    found = {"auc": auc_per_curve(far, tar), "eer": eer_per_curve(far, tar)}
-    found |= {f"tar {wanted:g}": interpolate_tar(far, tar, wanted) for wanted in fars}
+    metrics = {"auc": auc_per_curve(far, tar), "eer": eer_per_curve(far, tar)}
+    metrics |= {f"tar {target:g}": interpolate_tar(far, tar, target) for target in fars}
     if (
         tables.fold_of_group is not None
         and tables.different_in_fold is not None
@@ -313,8 +314,8 @@ def _leave_one_out_metrics(tables: PairCountTables, fars: Sequence[float], balan
         accuracies = _leave_one_out_accuracies(
             tables, tables.fold_of_group, tables.different_in_fold, tables.all_different_in_fold, balanced
         )
-        found |= {"accuracy": accuracies} if len(accuracies) else {}
-    return found
+        metrics |= {"accuracy": accuracies} if len(accuracies) else {}
+    return metrics
 
 
 def _leave_one_out_accuracies(
@@ -324,11 +325,11 @@ def _leave_one_out_accuracies(
     all_different_in_fold: FloatArray,
     balanced: bool,
 ) -> FloatArray:
-    """Means over the folds; an empty list where a fold would be left without pairs of a kind."""
+    """Return means over the folds; an empty list if a fold would have no pairs of a kind."""
     count, bins = all_different_in_fold.shape
     all_same = np.zeros((count, bins))
     np.add.at(all_same, fold_of_group[fold_of_group >= 0], tables.same[fold_of_group >= 0])
-    found = np.empty(len(fold_of_group))
+    accuracies = np.empty(len(fold_of_group))
     for start in range(0, len(fold_of_group), _IDENTITIES_PER_CHUNK):
         rows = np.arange(start, min(start + _IDENTITIES_PER_CHUNK, len(fold_of_group)))
         same, different = (np.repeat(part[None], len(rows), 0) for part in (all_same, all_different_in_fold))
@@ -337,23 +338,23 @@ def _leave_one_out_accuracies(
         different[placed, fold_of_group[rows[placed]]] -= different_in_fold[rows[placed]]
         if not (same.sum(-1).all() and different.sum(-1).all()):
             return np.empty(0)
-        found[rows] = fold_accuracies_from_counts(same, different, balanced=balanced).mean(-1)
-    return found
+        accuracies[rows] = fold_accuracies_from_counts(same, different, balanced=balanced).mean(-1)
+    return accuracies
 
 
 def _find_missing_reasons(roc: RocCurve, num_same: int, num_different: int, fars: Sequence[float]) -> dict[str, str]:
-    """Why figures are not given, in a line each."""
-    found = {}
+    """Return why metrics are None, one line each."""
+    reasons = {}
     least = min(num_same, num_different)
     if eer(roc) * least < MIN_EVENTS - 1e-9:
         kind = "same pairs are missed" if num_same <= num_different else "different pairs are accepted"
         bound = 100.0 * MIN_EVENTS / least
         below = f"; it is below {bound:.2g} %" if bound < 50 else ""
-        found["eer"] = f"EER needs at least {MIN_EVENTS} errors of each kind: fewer {kind}{below}"
+        reasons["eer"] = f"EER needs at least {MIN_EVENTS} errors of each kind: fewer {kind}{below}"
     for far in fars:
         place = roc_index_at_far(roc, far)
-        accepted, named = round(float(roc.far[place]) * num_different), round(float(roc.tar[place]) * num_same)
-        if min(accepted, named) >= MIN_EVENTS:
+        accepted, accepted_same = round(float(roc.far[place]) * num_different), round(float(roc.tar[place]) * num_same)
+        if min(accepted, accepted_same) >= MIN_EVENTS:
             continue
         if not num_different * far >= MIN_EVENTS - 1e-9:
             needed = f"{required_different_pairs(far):,} different pairs"
@@ -363,9 +364,9 @@ def _find_missing_reasons(roc: RocCurve, num_same: int, num_different: int, fars
         elif num_same < MIN_EVENTS:
             have = f"{MIN_EVENTS} same pairs; there are {num_same:,}"
         else:
-            have = f"{MIN_EVENTS} same pairs accepted; there are {named}"
-        found[f"tar {far:g}"] = f"FAR {far:g} needs at least {have}"
-    return found
+            have = f"{MIN_EVENTS} same pairs accepted; there are {accepted_same}"
+        reasons[f"tar {far:g}"] = f"FAR {far:g} needs at least {have}"
+    return reasons
 
 
 def _compute_metrics(
@@ -378,11 +379,11 @@ def _compute_metrics(
     balanced: bool,
     resolution: float,
 ) -> VerificationMetrics:
-    """All figures of a curve, with intervals where there are tables."""
+    """Compute all metrics of a curve, with intervals if there are tables."""
     same, different = sizes
     missing_reasons = _find_missing_reasons(roc, same, different, fars)
-    given = [far for far in fars if f"tar {far:g}" not in missing_reasons]
-    leave_one_out = {} if tables is None else _leave_one_out_metrics(tables, given, balanced)
+    supported_fars = [far for far in fars if f"tar {far:g}" not in missing_reasons]
+    leave_one_out = {} if tables is None else _leave_one_out_metrics(tables, supported_fars, balanced)
     no_interval_reason = None
     if num_identities is None:
         no_interval_reason = "which pairs share an identity is not known"
@@ -402,7 +403,7 @@ def _compute_metrics(
 
     few_errors = f"fewer than {MIN_EVENTS} errors of a kind" if "eer" in missing_reasons else None
     tar: dict[float, IntervalEstimate | None] = dict.fromkeys(fars)
-    for far in given:
+    for far in supported_fars:
         value, few = tar_at(roc, far), None
         num_accepted_identities = (
             None if tables is None else _count_accepted_identities(tables, roc_threshold_at_far(roc, far))
@@ -435,6 +436,6 @@ def _compute_metrics(
 
 
 def _count_accepted_identities(tables: PairCountTables, threshold: float) -> int:
-    """How many identities the different pairs are of that a threshold accepts."""
+    """Number of identities in the different pairs that a threshold accepts."""
     bins = int(np.searchsorted(-tables.thresholds, -threshold, side="right"))
     return int((tables.different[:, :bins].sum(1) > 0).sum())

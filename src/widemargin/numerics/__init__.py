@@ -1,1 +1,1 @@
-"""Angles, log-sums, precision, checks of inputs, random numbers, and exchange between processes."""
+"""Angles, log-sums, precision, validation of inputs, random numbers, and communication between processes."""

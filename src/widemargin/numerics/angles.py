@@ -1,8 +1,8 @@
 """Angles: the only arccos, atan2 and clamp of angles in the code base.
 
-Why one file: `acos` after a clamp has an infinite slope at 1, in half precision the clamp itself rounds to 1, and
-`acos` in fp32 is several percent wrong at 1e-3 rad. Here small angles are exact (from the chord, not from the cosine),
-slopes are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
+Why one file: `acos` after a clamp has an infinite derivative at 1, in half precision the clamp itself rounds to 1, and
+`acos` in fp32 has an error of several percent at 1e-3 rad. Here small angles are exact (computed from the chord, not
+the cosine), derivatives are finite everywhere, and the sub-gradient at exactly 0 and π is 0.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from . import torch_compat
 from .custom_autograd import custom_autograd
 
 PI = math.pi
-# Outside this range squares of fp32 numbers overflow or vanish, so `unit_and_norm` rescales the row.
+# Outside this range squares of fp32 numbers overflow or underflow, so `unit_and_norm` rescales the row.
 _SAFE_LOW, _SAFE_HIGH = 1e-15, 1e15
 
 
 def are_norms_safe(norms: Tensor) -> bool:
-    """Whether all lengths lie where squares and inverses are safe in single precision; NaN does not."""
+    """True if squares and inverses of all lengths are safe in single precision; False for NaN."""
     low, high = torch.aminmax(norms)
     return low.item() > _SAFE_LOW and high.item() < _SAFE_HIGH
 
@@ -46,7 +46,7 @@ def is_reverse_mode_only(x: Tensor) -> bool:
 
 
 def safe_norm(vectors: Tensor) -> Tensor:
-    """Lengths [...] of vectors [..., D]; where a vector is 0 so are both derivatives (torch's second is NaN)."""
+    """Lengths [...] of vectors [..., D]; both derivatives of a zero vector are 0 (torch's second is NaN)."""
     length: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
     if is_eager_cpu(length) and length.detach().min().item() > 0:  # the usual case: nothing to mask
         return length
@@ -58,7 +58,7 @@ def safe_norm(vectors: Tensor) -> Tensor:
 def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
     """Unit vectors [..., D] and lengths [...] of `x` [..., D]. A zero vector stays zero, with length 0 and gradient 0.
 
-    Very long and very short ones are as good as any other: they are divided by their largest entry first.
+    Very long and very short vectors are as accurate as others: they are divided by their largest entry first.
 
     >>> unit, norm = unit_and_norm(torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e30, 4e30]]))
     >>> [[round(v, 6) for v in row] for row in unit.tolist()]
@@ -66,14 +66,14 @@ def unit_and_norm(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     if is_eager_cpu(x):
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        if are_norms_safe(length.detach()):  # the usual case, in a third of the operations
+        if are_norms_safe(length.detach()):  # the usual case, with a third of the operations
             return x / length, length.squeeze(-1)
     # `abs().amax()` and not the ∞-norm, which is ten times slower on a CPU.
     peak = x.detach().abs().amax(-1, keepdim=True) if x.shape[-1] else x.new_ones(*x.shape[:-1], 1)
     extreme = (peak > _SAFE_HIGH) | ((peak < _SAFE_LOW) & (peak > 0))
     unit_peak = torch.where(extreme, peak, 1.0)
     scaled = x / unit_peak
-    length, zero = safe_norm(scaled).unsqueeze(-1), peak == 0  # a NaN is not 0 and stays visible
+    length, zero = safe_norm(scaled).unsqueeze(-1), peak == 0  # NaN is not 0 and propagates
     unit = torch.where(zero, 0.0, scaled / torch.where(zero, 1.0, length))
     return unit, (length * unit_peak).squeeze(-1)
 
@@ -86,12 +86,12 @@ def angle_between(u: Tensor, v: Tensor) -> Tensor:
     1.0
     """
     apart, together = safe_norm(u - v), safe_norm(u + v)
-    # Two zero vectors have the angle 0, and no gradient.
+    # Two zero vectors have angle 0 and zero gradient.
     return 2.0 * torch.atan2(apart, torch.where(apart + together == 0, 1.0, together))
 
 
 def nearest_cosines(u: Tensor, v: Tensor) -> Tensor:
-    """Cosines [..., A, B] of groups of unit vectors, [..., A, J, D] and [..., B, K, D]: that of the two nearest ones.
+    """Cosines [..., A, B] of groups of unit vectors [..., A, J, D] and [..., B, K, D]: the cosine of the nearest two.
 
     A class with K sub-centres is such a group; a sample, or a class with one weight, is a group of one.
 
@@ -106,19 +106,19 @@ def nearest_cosines(u: Tensor, v: Tensor) -> Tensor:
 
 
 def smallest_angle(u: Tensor, v: Tensor) -> Tensor:
-    """Angles [...] between groups of unit vectors, [..., J, D] and [..., K, D]: that of the two nearest ones, exact."""
+    """Angles [...] between groups of unit vectors [..., J, D] and [..., K, D]: the angle of the nearest two, exact."""
     return angle_between(u.unsqueeze(-2), v.unsqueeze(-3)).amin((-2, -1))
 
 
 def group_weights(weight: Tensor) -> Tensor:
-    """Class weights [C, D] as groups of one [C, 1, D]; those with K sub-centres, [C, K, D], as they are."""
+    """Return class weights [C, D] as groups of one [C, 1, D]; sub-centres [C, K, D] are returned unchanged."""
     return weight.unsqueeze(1) if weight.ndim == 2 else weight
 
 
-MAX_ACCURATE_COSINE = 0.9  # cosines up to here have not lost their angle's digits, and arccos has a gentle slope
+MAX_ACCURATE_COSINE = 0.9  # up to this cosine the angle has full precision, and the derivative of arccos is moderate
 _CLAMP_COSINE = 0.95
-_polynomial_arccos_threads: set[int] = set()  # threads that trace kernels; others keep torch's arccos, to the last bit
-# Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], at most 2e-8 off.
+_polynomial_arccos_threads: set[int] = set()  # threads that trace kernels; others use torch's arccos, bit for bit
+# Abramowitz and Stegun, 4.4.46: arccos x = √(1 − x) Σ a_k x^k on [0, 1], with an error of at most 2e-8.
 _ARCCOS_COEFFICIENTS: tuple[float, ...] = (1.570796305, -0.2145988016, 0.0889789874, -0.0501743046)
 _ARCCOS_COEFFICIENTS += (0.030891881, -0.0170881256, 0.0066700901, -0.0012624911)
 
@@ -135,7 +135,7 @@ def use_polynomial_arccos() -> Iterator[None]:
 
 
 def _is_polynomial_arccos_on() -> bool:
-    """Whether this thread traces a kernel; the set is looked at first because torch.compile knows no threads."""
+    """True if this thread traces a kernel; the set is tested first because torch.compile cannot trace thread ids."""
     return bool(_polynomial_arccos_threads) and threading.get_ident() in _polynomial_arccos_threads
 
 
@@ -149,9 +149,9 @@ def _polynomial_arccos(cos: Tensor) -> Tensor:
 
 
 def define_arccos(cos: Tensor) -> Tensor:
-    """arccos for plain autograd: `2 atan2(√(1 − cos), √(1 + cos))`, whose slope keeps its digits; it is 0 at ±1.
+    """arccos for plain autograd: `2 atan2(√(1 − cos), √(1 + cos))`, whose derivative keeps its digits and is 0 at ±1.
 
-    torch's own slope loses half of them at a cosine of 1 − 1e-8 in double precision, and is infinite at 1.
+    The derivative of torch's arccos loses half of its digits at a cosine of 1 − 1e-8 in fp64 and is infinite at 1.
     """
     inside = cos.abs() < 1.0
     safe = torch.where(inside, cos, 0.0)
@@ -161,7 +161,7 @@ def define_arccos(cos: Tensor) -> Tensor:
 
 @custom_autograd("speed", "autograd takes three times as many N×C passes to keep digits near ±1", define_arccos)
 class _Arccos(torch.autograd.Function):
-    """arccos whose slope is 0 and not infinite at ±1; two N×C passes forward, one matrix kept."""
+    """arccos with derivative 0 instead of infinity at ±1; two N×C passes forward, one matrix saved."""
 
     @staticmethod
     def forward(ctx: Any, cos: Tensor) -> Tensor:
@@ -173,15 +173,15 @@ class _Arccos(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (cos,) = ctx.saved_tensors
-        squared_sine = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
-        if not torch.is_grad_enabled():  # fewer passes where nobody goes through
+        squared_sine = (1.0 - cos) * (1.0 + cos)  # not 1 − cos², which loses its digits near ±1
+        if not torch.is_grad_enabled():  # fewer passes if no second derivative is needed
             return gradient * torch.rsqrt(squared_sine).neg_().masked_fill_(squared_sine <= 0, 0.0)
         inside = squared_sine > 0
         return gradient * torch.where(inside, -torch.rsqrt(torch.where(inside, squared_sine, 1.0)), 0.0)
 
 
 def safe_arccos(cos: Tensor) -> Tensor:
-    """arccos with a finite slope everywhere: at cos ≤ −1 and cos ≥ 1 the slope is 0.
+    """arccos with a finite derivative everywhere: 0 at cos ≤ −1 and cos ≥ 1.
 
     >>> c = torch.tensor([1.0, 0.0, -1.0], requires_grad=True)
     >>> safe_arccos(c).sum().backward(); c.grad.tolist()
@@ -197,30 +197,30 @@ def safe_arccos(cos: Tensor) -> Tensor:
 
 
 def safe_sine(cos: Tensor) -> Tensor:
-    """The sine of an angle in [0, π] from its cosine, with a finite slope everywhere: at ±1 it is 0.
+    """Sine of an angle in [0, π] from its cosine, with a finite derivative everywhere: 0 at ±1.
 
     >>> c = torch.tensor([1.0, 0.6], requires_grad=True)
     >>> sine = safe_sine(c); sine.sum().backward(); [round(v, 4) for v in (*sine.tolist(), *c.grad.tolist())]
     [0.0, 0.8, 0.0, -0.75]
     """
-    squared = (1.0 - cos) * (1.0 + cos)  # and not 1 − cos², which has lost its digits near ±1
+    squared = (1.0 - cos) * (1.0 + cos)  # not 1 − cos², which loses its digits near ±1
     inside = squared > 0
     return torch.where(inside, torch.sqrt(torch.where(inside, squared, 1.0)), 0.0)
 
 
 def is_within(cos: Tensor, bound: float) -> bool:
-    """Whether all values lie in ±bound."""
+    """True if all values lie in [−bound, bound]."""
     low, high = torch.aminmax(cos.detach())
     return low.item() >= -bound and high.item() <= bound
 
 
 def clamped_arccos(cos: Tensor, skip_clamp: bool = False) -> Tensor:
-    """arccos, flat beyond ±`_CLAMP_COSINE`; `skip_clamp` where all cosines are known to lie within."""
+    """arccos, constant beyond ±`_CLAMP_COSINE`; use `skip_clamp` if all cosines are known to lie within."""
     return torch.acos(cos if skip_clamp else cos.clamp(-_CLAMP_COSINE, _CLAMP_COSINE))
 
 
 def falling_cosine(t: Tensor) -> Tensor:
-    """`g(t) = (−1)^k cos t − 2k` with `k = ⌊t/π⌋`: the cosine that goes on falling past π.
+    """`g(t) = (−1)^k cos t − 2k` with `k = ⌊t/π⌋`: the cosine continued so that it decreases past π.
 
     `g(m θ)` is the ψ of L-Softmax and A-Softmax.
 

@@ -1,8 +1,8 @@
-"""The list of functions whose backward pass is written by hand, and what each is good for.
+"""Registry of functions with a hand-written backward pass, and the reason for each.
 
-Everything else is differentiated by autograd. A backward pass is written by hand only where autograd's would lose
-digits, divide by zero, hold too much memory, be a measurable part of a training step slower, or not know that other
-processes take part. Each such `torch.autograd.Function` is declared with `@custom_autograd`, which keeps it in
+Everything else is differentiated by autograd. A backward pass is written by hand only if autograd's would lose digits,
+divide by zero, use too much memory, measurably slow down a training step, or ignore that other processes take part.
+Each such `torch.autograd.Function` is declared with `@custom_autograd`, which registers it in
 `CUSTOM_FUNCTIONS` together with its plain definition: tests compare value, gradient and second derivative of both in
 fp64, and `python -m benchmarks backward` measures a step with either. The table is in docs/numerics.md.
 """
@@ -20,15 +20,15 @@ F = TypeVar("F", bound=type[torch.autograd.Function])
 
 @dataclass(frozen=True)
 class CustomFunction:
-    """A function with a backward pass of its own."""
+    """A function with a hand-written backward pass."""
 
     function: type[torch.autograd.Function]
     serves: str
-    """What it is for: "speed", "memory", "digits", or "ranks" for an exchange between processes."""
+    """Purpose: "speed", "memory", "digits", or "ranks" for communication between processes."""
     why: str
-    """What autograd would do instead."""
+    """What plain autograd would do instead."""
     definition: Callable[..., Any] | None
-    """The same function of the same arguments for plain autograd; None for an exchange between processes."""
+    """The same function of the same arguments for plain autograd; None for communication between processes."""
 
     @property
     def name(self) -> str:
@@ -37,16 +37,16 @@ class CustomFunction:
 
     @property
     def file(self) -> str:
-        """The file it stands in, from the package's root."""
+        """Its file, relative to the package's root."""
         return self.function.__module__.partition(".")[2].replace(".", "/") + ".py"
 
 
 CUSTOM_FUNCTIONS: dict[str, CustomFunction] = {}
-"""Every one of them by name, once the module that defines it was imported."""
+"""All registered functions by name; a function is registered when its module is imported."""
 
 
 def custom_autograd(serves: str, why: str, definition: Callable[..., Any] | None = None) -> Callable[[F], F]:
-    """Class decorator that keeps a `torch.autograd.Function` in the list.
+    """Class decorator that registers a `torch.autograd.Function`.
 
     Args:
         serves: "speed", "memory", "digits" or "ranks".

@@ -1,4 +1,4 @@
-"""Exchange between the processes of one training; every function is the identity in a single process."""
+"""Communication between the processes of one training; every function is the identity in a single process."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 
 def has_multiple_ranks() -> bool:
-    """Whether more than one process trains together."""
+    """True if several processes train together."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def is_rank_zero() -> bool:
-    """Whether this is the process that prints for all, as torchrun or SLURM has numbered them."""
+    """True for the process that prints for all, by the rank that torchrun or SLURM sets."""
     return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
 def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
-    """The rows of all ranks of a group (None: of all there are) in rank order, without a gradient.
+    """Gather the rows of all ranks of a group (None: the default group) in rank order, without a gradient.
 
-    Ranks may hold unequal numbers.
+    Ranks may hold different numbers of rows.
     """
     rows = rows.detach()
     if not has_multiple_ranks():
@@ -58,8 +58,8 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
 class SyncGroup:
     """The processes that share adaptive numbers and centres: those of a process group, or this process alone.
 
-    Only what was given a group communicates, and only with that group: a head that one rank calls by itself must not
-    wait for the others. A copy has the same group; a pickle is read by other processes and has none.
+    Only objects with a group communicate, and only within that group: a head that one rank calls by itself must not
+    wait for the others. A copy keeps the group; a pickle, which other processes read, does not.
     """
 
     def __init__(self, group: ProcessGroup | None, owner_name: str) -> None:
@@ -68,7 +68,7 @@ class SyncGroup:
             track_ddp_modules()
 
     def gather_rows(self, rows: Tensor) -> Tensor:
-        """The rows of all processes that share, in rank order, without a gradient."""
+        """Gather the rows of all processes of the group, in rank order, without a gradient."""
         if self.group is not None:
             check_not_in_join(self._owner_name)
             return gather_rows(rows, self.group)
@@ -100,10 +100,10 @@ def check_group(group: Any) -> None:
 
 
 def check_unsharded(parameter: Tensor, what: str) -> None:
-    """Raise an InputError for a parameter that `fully_shard` (FSDP2) holds in parts, as outside of `forward`."""
+    """Raise an InputError for a parameter that `fully_shard` (FSDP2) has sharded, as outside of `forward`."""
     if hasattr(parameter, "full_tensor"):
         raise InputError(
-            f"{what} lie in parts on the ranks (fully_shard), and are put together for forward() and registered "
+            f"{what} are sharded over the ranks (fully_shard) and gathered only for forward() and registered "
             'methods only: call torch.distributed.fsdp.register_fsdp_forward_method(head, "logits"), or head.unshard() '
             "on all ranks first"
         )
@@ -119,7 +119,7 @@ def all_reduce_sum(total: Tensor) -> Tensor:
 
 @torch.no_grad()
 def broadcast_buffers(module: nn.Module) -> None:
-    """Copy rank 0's buffers to all ranks: running statistics of batch norm differ, each rank having seen its part."""
+    """Copy rank 0's buffers to all ranks: batch-norm statistics differ, because each rank sees other samples."""
     if not has_multiple_ranks():
         return
     for buffer in module.buffers():
@@ -130,9 +130,9 @@ def broadcast_buffers(module: nn.Module) -> None:
 
 @contextmanager
 def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
-    """Where the block raises an InputError on one rank, raise it on all, after the block, which all ranks must enter.
+    """Raise an InputError that one rank raises in the block on all ranks, after the block, which all ranks must enter.
 
-    Otherwise the others would wait in the next exchange for a rank that has left.
+    Otherwise the other ranks would wait in the next collective for a rank that has exited.
     """
     if not has_multiple_ranks():
         yield
@@ -142,8 +142,9 @@ def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
         yield
     except InputError as error:
         own_error = error
-    said = "" if own_error is None else f"{own_error}\n"
-    messages = bytes(gather_rows(torch.tensor(list(said.encode()), dtype=torch.uint8, device=device)).tolist()).decode()
+    message = "" if own_error is None else f"{own_error}\n"
+    encoded = torch.tensor(list(message.encode()), dtype=torch.uint8, device=device)
+    messages = bytes(gather_rows(encoded).tolist()).decode()
     if own_error is not None:
         raise own_error
     if messages:
@@ -151,28 +152,28 @@ def raise_on_all_ranks(device: torch.device) -> Iterator[None]:
 
 
 def compute_on_rank_zero(compute: Callable[[], T], device: torch.device) -> T:
-    """What `compute()` returns on rank 0, or its InputError, on all ranks; the others do not call it."""
+    """Return the result of `compute()` on rank 0, or raise its InputError, on all ranks; the others do not call it."""
     if not has_multiple_ranks():
         return compute()
-    found: list[Any] = [None]
+    results: list[Any] = [None]
     with raise_on_all_ranks(device):
         if dist.get_rank() == 0:
-            found[0] = compute()
-    dist.broadcast_object_list(found, src=0, device=device)
-    result: T = found[0]
+            results[0] = compute()
+    dist.broadcast_object_list(results, src=0, device=device)
+    result: T = results[0]
     return result
 
 
-# A loss inside DDP: torch tells a loss nothing about the modules it stands in, so these are found from here. Names that
-# are private to torch are asked for with `getattr`; a version without them is not checked.
+# A loss inside DDP: torch does not tell a loss which modules contain it, so they are tracked here. Private names of
+# torch are read with `getattr`; a version without them is not checked.
 
 _tracked_ddp_modules: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
-"""`DistributedDataParallel` modules of this process, each with the mark of its last `join()` known to have ended."""
+"""`DistributedDataParallel` modules of this process, each with its last `join()` context known to have ended."""
 
 
 @functools.cache
 def track_ddp_modules() -> None:
-    """Know all `DistributedDataParallel` modules of this process from now on: those that exist, and later ones."""
+    """Track all `DistributedDataParallel` modules of this process, existing and future ones."""
     register_module_module_registration_hook(_track_if_ddp)
     for one in gc.get_objects():
         _track_if_ddp(one)
@@ -185,10 +186,11 @@ def _track_if_ddp(module: Any, *_: Any) -> None:
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def check_not_in_join(owner_name: str) -> None:
-    """Raise an InputError inside DDP's `join()`, at the first step and on all ranks, instead of waiting for ever.
+    """Raise an InputError inside DDP's `join()`, at the first step and on all ranks, instead of deadlocking.
 
-    There a rank whose batches are used up answers the exchanges of DDP until the others are done, but none of a loss.
-    With `throw_on_early_termination=True` DDP itself ends all ranks when one has no batch left, so that is allowed.
+    In `join()` a rank without further batches takes part in the collectives of DDP until the others are done, but not
+    in those of a loss. `throw_on_early_termination=True` is allowed: DDP then stops all ranks when one has no batch
+    left.
     """
     from torch.distributed.algorithms.join import Join
 
@@ -196,24 +198,24 @@ def check_not_in_join(owner_name: str) -> None:
         mark = getattr(module, "_join_config", None)
         if mark is None or not mark.enable or mark.throw_on_early_termination or mark is ended:
             continue
-        # The mark stays when `join()` ends, so look whether its context is still there.
+        # The attribute remains after `join()` ends, so check whether its context still exists.
         contexts = [one for one in gc.get_objects() if issubclass(type(one), Join)]
         if any(module is one for context in contexts for one in getattr(context, "_joinables", ())):
             raise InputError(
-                f"{owner_name} cannot be used inside DDP join(): its numbers come from the batches of all ranks; give "
-                "every rank as many batches (DistributedSampler, drop_last=True), or take "
-                "join(throw_on_early_termination=True), which ends all ranks when the first has none left"
+                f"{owner_name} cannot be used inside DDP join(), because it uses the batches of all ranks: give "
+                "every rank the same number of batches (DistributedSampler, drop_last=True), or use "
+                "join(throw_on_early_termination=True), which stops all ranks when one has no batch left"
             )
         _tracked_ddp_modules[module] = mark
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def check_not_replicated(head: nn.Module, class_weights: Tensor) -> None:
-    """Raise an InputError where DDP or FSDP2 takes this rank's classes for a copy of the classes of every rank."""
+    """Raise an InputError if DDP or FSDP2 treats this rank's classes as a copy of those of every rank."""
     managed = (one for ddp in tuple(_tracked_ddp_modules) for one in getattr(ddp, "_module_parameters", ()))
     in_ddp = any(class_weights is one for one in managed)
     if in_ddp or hasattr(head, "reshard"):
         raise InputError(
-            "a sharded head holds other classes on every rank, which DDP and fully_shard would mix: wrap the backbone "
-            "alone, or leave the head out with fully_shard(model, ignored_params=set(head.parameters()))"
+            "a sharded head holds different classes on every rank, which DDP and fully_shard mix: wrap the backbone "
+            "only, or exclude the head with fully_shard(model, ignored_params=set(head.parameters()))"
         )

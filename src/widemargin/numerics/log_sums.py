@@ -1,4 +1,4 @@
-"""Log-sums of exponentials over all classes but the target's."""
+"""Log-sum-exp over all classes except the target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def define_non_target_logsumexp(z: Tensor, target_row: Tensor) -> Tensor:
     "speed", "autograd computes all exponentials a second time, and copies the logits", define_non_target_logsumexp
 )
 class NonTargetLogSumExp(torch.autograd.Function):
-    """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its slope is their softmax."""
+    """Logits z [C, ...], targets [1, ...] → log Σ exp z over the other classes [...]; its gradient is their softmax."""
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, target_row: Tensor) -> Tensor:
@@ -35,18 +35,18 @@ class NonTargetLogSumExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         z, row, log_sum, exps, total = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative: the shares are functions of the logits again
+        if torch.is_grad_enabled():  # second derivative: the softmax is a function of the logits again
             return torch.exp(z.scatter(0, row, -torch.inf) - log_sum) * gradient, None
         return exps * (gradient / total), None
 
 
 def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
-    """The logits [N, C] with each sample's target replaced by `fill`."""
+    """Return the logits [N, C] with each sample's target replaced by `fill`."""
     return z.scatter(1, y.unsqueeze(1), fill)
 
 
 def non_target_logsumexp(z: Tensor, y: Tensor) -> Tensor:
-    """log Σ exp over the classes that are not the target's [N], from logits [N, C] and labels [N]."""
+    """log Σ exp over the non-target classes [N], from logits [N, C] and labels [N]."""
     function = NonTargetLogSumExp.apply if is_reverse_mode_only(z) else define_non_target_logsumexp
     log_sum: Tensor = function(z.T, y.unsqueeze(0))
     return log_sum

@@ -1,7 +1,7 @@
-"""Private interfaces of torch, and what is done where a version of torch lacks one of them.
+"""Private interfaces of torch, each with a fallback for versions that lack it.
 
-Every other module uses torch's public names only (a test looks for it). A private name is looked up when it is needed,
-and its absence costs time or memory, never a wrong number: a loop instead of one call, a fresh allocation, the general
+Every other module uses only public names of torch (a test checks this). A private name is looked up when it is needed,
+and its absence costs time or memory, never correctness: a loop instead of one call, a fresh allocation, the general
 formula instead of the short one, a slower compiled function.
 """
 
@@ -16,33 +16,32 @@ from torch import Tensor
 
 
 def find_private(module: str, name: str) -> Any:
-    """An attribute of a module of torch, None where this version of torch has no such module or attribute."""
+    """Return an attribute of a torch module, None if this version of torch has no such module or attribute."""
     try:
         return getattr(import_module(module), name, None)
     except ImportError:
         return None
 
 
-# Looked up once: they are asked for in every step of a small head.
+# Looked up once: a small head uses them in every step.
 _peek_interpreter_stack = find_private("torch._C._functorch", "peek_interpreter_stack")
 _storage_use_count = find_private("torch._C", "_storage_Use_Count")
 _foreach_mul_ = find_private("torch", "_foreach_mul_")
-_foreach_lerp_ = find_private("torch", "_foreach_lerp_")
 
 
 def is_inside_transform() -> bool:
-    """Whether a `torch.func` transform (vmap, grad, jvp) is running; True where that cannot be found out."""
+    """True if a `torch.func` transform (vmap, grad, jvp) is running, or if that is unknown."""
     return _peek_interpreter_stack is None or _peek_interpreter_stack() is not None
 
 
 def is_forward_mode_on() -> bool:
-    """Whether forward-mode differentiation may be on; True where that cannot be found out."""
+    """True if forward-mode differentiation may be on, or if that is unknown."""
     level = getattr(torch.autograd.forward_ad, "_current_level", None)
     return level is None or level >= 0
 
 
 def count_storage_users(storage: torch.UntypedStorage) -> int | None:
-    """How many tensors and storage objects share this memory, None where that cannot be found out."""
+    """Return how many tensors and storage objects share this memory, None if unknown."""
     return None if _storage_use_count is None else int(_storage_use_count(storage._cdata))
 
 
@@ -60,39 +59,25 @@ def multiply_all_(tensors: Sequence[Tensor], factor: float) -> None:
         tensor.mul_(factor)
 
 
-def lerp_all_(tensors: Sequence[Tensor], ends: Sequence[Tensor], weight: float) -> None:
-    """Move every tensor towards its end by a part of the way, in place.
-
-    >>> some = [torch.zeros(2), torch.ones(1)]
-    >>> lerp_all_(some, [torch.ones(2), torch.ones(1)], 0.25); some
-    [tensor([0.2500, 0.2500]), tensor([1.])]
-    """
-    if _foreach_lerp_ is not None and tensors:
-        _foreach_lerp_(tensors, ends, weight)
-        return
-    for tensor, end in zip(tensors, ends, strict=True):
-        tensor.lerp_(end, weight)
-
-
 def compile_for_all_sizes(
     function: Callable[..., tuple[Tensor, ...]], examples: Sequence[Tensor], fixed_sizes: Sequence[set[int]]
 ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-    """Trace `function` on tensors like `examples` and compile it to loops that serve tensors of any size.
+    """Trace `function` on tensors like `examples` and compile it to loops for tensors of any size.
 
-    Only the dimensions that `fixed_sizes` names for a tensor keep the size of its example. The others are unknowns,
-    each of its own unless `function` makes two equal (by viewing a [b] as [k, r], say); 1 is a size like any other.
-    Strides are unknowns where those of the example do not follow from its sizes. Nothing is differentiated later and
-    nothing checked at a call but the sizes; what `torch.compile` checks would be a tenth of a block's time.
+    Only the dimensions in `fixed_sizes` keep the size of the example. The others are symbolic and independent unless
+    `function` makes two equal (by viewing a [b] as [k, r], say); 1 is not specialised. Strides are symbolic if those of
+    the example do not follow from its sizes. The result is not differentiable, and a call checks only the sizes; the
+    guards of `torch.compile` would take a tenth of a block's time.
 
-    Returns a function of the list of tensors, which it may empty. Without `compile_fx_inner` the traced graph goes to
-    `torch.compile`; without what tracing needs, an ImportError says so.
+    Returns a function of a list of tensors, which it may empty. Without `compile_fx_inner` the traced graph goes to
+    `torch.compile`; without the names that tracing needs, an ImportError is raised.
     """
     make_fx = _require("torch.fx.experimental.proxy_tensor", "make_fx")
     with torch.no_grad():
         inputs = _as_symbolic(examples, fixed_sizes)
         decompositions = _require("torch._inductor.decomposition", "select_decomp_table")()
         graph = make_fx(function, decomposition_table=decompositions, tracing_mode="symbolic")(*inputs)
-        # Once more without writing in place, which would stand between the loops as a call of its own.
+        # Traced again without in-place writes, which would be separate calls between the loops.
         graph = make_fx(torch.func.functionalize(graph), tracing_mode="symbolic")(*inputs)
         compile_inner = find_private("torch._inductor.compile_fx", "compile_fx_inner")
         if compile_inner is not None:
@@ -109,21 +94,21 @@ def compile_for_all_sizes(
 
 
 def _require(module: str, name: str) -> Any:
-    found = find_private(module, name)
-    if found is None:
+    value = find_private(module, name)
+    if value is None:
         raise ImportError(f"torch {torch.__version__} has no {module}.{name}")
-    return found
+    return value
 
 
 def _as_symbolic(examples: Sequence[Tensor], fixed_sizes: Sequence[set[int]]) -> list[Any]:
-    """Tensors without values, whose sizes are unknowns."""
+    """Return fake tensors with symbolic sizes."""
     shapes = "torch.fx.experimental.symbolic_shapes"
     context, dim = _require(shapes, "StatelessSymbolicContext"), _require(shapes, "DimDynamic")
-    # Equal examples make no equal unknowns, and 1 is a size like any other.
+    # Equal sizes of examples stay independent symbols, and 1 is not specialised.
     env = _require(shapes, "ShapeEnv")(duck_shape=False, specialize_zero_one=False)
     mode = _require("torch._subclasses.fake_tensor", "FakeTensorMode")(shape_env=env)
-    found = []
+    fakes = []
     for example, fixed in zip(examples, fixed_sizes, strict=True):
         kinds = [dim.STATIC if i in fixed else dim.DYNAMIC for i in range(example.ndim)]
-        found.append(mode.from_tensor(example, symbolic_context=context(dynamic_sizes=kinds), static_shapes=False))
-    return found
+        fakes.append(mode.from_tensor(example, symbolic_context=context(dynamic_sizes=kinds), static_shapes=False))
+    return fakes

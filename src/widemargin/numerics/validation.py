@@ -1,4 +1,4 @@
-"""Checks of embeddings, labels, class names and numbers: one-line errors, at most one wait for the device."""
+"""Validation of embeddings, labels, class names and numbers: one-line errors, at most one device synchronisation."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint
 def check_labels(
     y: Tensor, samples: int, num_classes: int | None, norms: Tensor | None = None, device: torch.device | None = None
 ) -> None:
-    """Shape, dtype, device and range of class labels [N]; with `norms` [N] also that embeddings are finite.
+    """Check shape, dtype, device and range of class labels [N]; with `norms` [N] also that embeddings are finite.
 
-    Values are looked at in eager mode only: a compiled or `vmap`ped step must not wait for them.
+    Values are checked in eager mode only: a compiled or `vmap`ped step must not synchronise.
     """
     if not isinstance(y, Tensor):
         raise InputError(f"labels must be a tensor [N] of class numbers, got {type(y).__name__}")
@@ -30,23 +30,23 @@ def check_labels(
             "for several labels per sample use bce or focal"
         )
     if y.dtype not in _INTEGER_DTYPES:
-        raise InputError(f"labels must be whole class numbers (int64), got {y.dtype}")
+        raise InputError(f"labels must be integer class numbers (int64), got {y.dtype}")
     if y.shape != (samples,):
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
-    if device is not None and y.device != device:  # without a look, torch would read labels that have no values
+    if device is not None and y.device != device:  # labels on the meta device have no values to read
         raise device_mismatch_error("labels", y, "embeddings", device)
     if samples == 0 or must_not_sync(y):
         return
     least, most = torch.aminmax(y)
     try:
-        if y.device.type == "cpu":  # numbers are there at once: fewer operations
+        if y.device.type == "cpu":  # values are available without synchronisation: fewer operations
             inside = least.item() >= 0 and (num_classes is None or most.item() < num_classes)
             if inside and (norms is None or math.isfinite(norms.detach().sum().item())):
                 return
-        fine = least >= 0 if num_classes is None else (least >= 0) & (most < num_classes)
+        is_valid = least >= 0 if num_classes is None else (least >= 0) & (most < num_classes)
         if norms is not None:
-            fine = fine & torch.isfinite(norms.detach()).all()
-        if fine:  # the one wait
+            is_valid = is_valid & torch.isfinite(norms.detach()).all()
+        if is_valid:  # the one synchronisation
             return
     except RuntimeError as error:
         if "vmap" in str(error):
@@ -77,26 +77,24 @@ def must_not_sync(values: Tensor) -> bool:
 
 
 def device_mismatch_error(what: str, tensor: Tensor, other: str, device: torch.device) -> InputError:
-    """The error for two tensors on different devices."""
-    return InputError(
-        f"the {what} are on {tensor.device}, the {other} on {device}: move one to the other, as with .to()"
-    )
+    """Return the error for two tensors on different devices."""
+    return InputError(f"the {what} are on {tensor.device}, the {other} on {device}: move one of them with .to()")
 
 
 def is_plain_float(x: Any) -> bool:
-    """Whether this is a tensor of real numbers, all of them stored."""
+    """True for a dense tensor of real floating-point numbers."""
     return isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided
 
 
 def describe_type(x: Any) -> str:
-    """What was given instead of a tensor of real numbers, in a word or two."""
+    """Describe a value that is not a dense float tensor, in a few words."""
     if not isinstance(x, Tensor):
         return type(x).__name__
     return str(x.dtype) if x.layout == torch.strided else f"a sparse tensor ({x.layout}; use .to_dense())"
 
 
 def check_embeddings(x: Tensor, embedding_dim: int, device: torch.device | None = None) -> None:
-    """Shape, dtype and where it matters the device of embeddings [N, D]."""
+    """Check shape, dtype and, if given, device of embeddings [N, D]."""
     if not is_plain_float(x):
         raise InputError(f"embeddings must be a float tensor [N, {embedding_dim}], got {describe_type(x)}")
     if x.ndim != 2 or x.shape[1] != embedding_dim:
@@ -107,23 +105,23 @@ def check_embeddings(x: Tensor, embedding_dim: int, device: torch.device | None 
 
 
 def check_embeddings_and_labels(what: str, x: Tensor, y: Tensor) -> None:
-    """Embeddings [N, D] for a metric, at least one, all finite, and as many labels [N] of any numbering."""
+    """Check non-empty finite embeddings [N, D] for a metric, and as many labels [N] with any numbering."""
     if not is_plain_float(x):
         raise InputError(f"{what}: embeddings must be a float tensor [N, D], got {describe_type(x)}")
     if not isinstance(y, Tensor) or y.dtype not in _INTEGER_DTYPES:
-        given = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise InputError(f"{what}: labels must be a tensor [N] of whole numbers, got {given}")
+        actual = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"{what}: labels must be a tensor [N] of whole numbers, got {actual}")
     if x.ndim != 2 or y.ndim != 1 or len(x) != len(y) or not x.numel():
         shapes = f"{list(x.shape)}, {list(y.shape)}"
-        raise InputError(f"{what}: embeddings [N, D] and as many labels are wanted, got {shapes}")
+        raise InputError(f"{what}: embeddings [N, D] and labels [N] must match, got {shapes}")
     if x.device != y.device or x.is_meta:
         raise device_mismatch_error("labels", y, f"embeddings of {what}", x.device)
     if not bool(torch.isfinite(x).all()):
-        raise InputError(f"{what}: an embedding holds NaN or infinity")
+        raise InputError(f"{what}: an embedding contains NaN or infinity")
 
 
 def check_sample_weight(sample_weight: Tensor, loss: Tensor) -> Tensor:
-    """Sample weights [N] in the dtype of `loss` [N]."""
+    """Return sample weights [N] in the dtype of `loss` [N]."""
     if not isinstance(sample_weight, Tensor) or sample_weight.shape != loss.shape or sample_weight.is_complex():
         shape = list(sample_weight.shape) if isinstance(sample_weight, Tensor) else type(sample_weight).__name__
         raise InputError(f"sample_weight must be a tensor of shape {list(loss.shape)}, got {shape}")
@@ -133,7 +131,7 @@ def check_sample_weight(sample_weight: Tensor, loss: Tensor) -> Tensor:
 
 
 def check_mix_lam(lam: Any, loss: Tensor) -> Tensor | float:
-    """Mixup's λ: one number in [0, 1], or one per sample [N]."""
+    """Check mixup's λ: one number in [0, 1], or one per sample [N]."""
     if isinstance(lam, Tensor):
         if lam.ndim and lam.shape != loss.shape:
             raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(lam.shape)}")
@@ -146,32 +144,32 @@ def check_mix_lam(lam: Any, loss: Tensor) -> Tensor | float:
 
 
 def check_mix(mix: Any) -> tuple[Tensor, Any]:
-    """Mixup's pair: the other labels and λ."""
+    """Check mixup's pair: the other labels and λ."""
     if not isinstance(mix, tuple | list) or len(mix) != 2:
-        raise InputError("mix must be a pair (y_b, lam): the other labels and the share of the first ones")
+        raise InputError("mix must be a pair (y_b, lam): the second labels, and the weight of the first ones")
     return mix[0], mix[1]
 
 
 def not_ignored_mask(y: Tensor, ignore_index: int) -> Tensor:
-    """Which samples [N] count; compared as int64, for a small type cannot hold every `ignore_index`."""
+    """Return the mask [N] of samples that count; int64, because a small dtype cannot hold every `ignore_index`."""
     return (y.long() if y.dtype in _INTEGER_DTYPES else y) != ignore_index
 
 
 def apply_with_ignore_index(
     loss_fn: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, ignore_index: int | None
 ) -> Tensor:
-    """Loss [N] of the samples that count, and 0 for those whose label is `ignore_index`."""
+    """Loss [N] of the samples that count; 0 for those with the label `ignore_index`."""
     if ignore_index is None or not isinstance(y, Tensor) or y.dtype not in _INTEGER_DTYPES:
         return loss_fn(x, y)
     if y.shape != x.shape[:1] or y.device != x.device:
-        return loss_fn(x, y)  # which says what is wrong with them
+        return loss_fn(x, y)  # raises the error for invalid labels
     rows = not_ignored_mask(y, ignore_index).nonzero().squeeze(1)
     some = loss_fn(x[rows], y[rows])
     return some.new_zeros(len(y)).index_copy(0, rows, some)
 
 
 def check_label_smoothing(label_smoothing: Any) -> float:
-    """Label smoothing ε."""
+    """Check label smoothing ε."""
     if (
         isinstance(label_smoothing, bool)
         or not isinstance(label_smoothing, numbers.Real)
@@ -182,7 +180,7 @@ def check_label_smoothing(label_smoothing: Any) -> float:
 
 
 def exceeds(values: Tensor, bound: float) -> bool:
-    """Whether any magnitude is larger than `bound`; False where a step must not wait for its values."""
+    """True if any magnitude is larger than `bound`; False if values must not be read."""
     if not values.numel() or must_not_sync(values):
         return False
     try:
@@ -194,7 +192,7 @@ def exceeds(values: Tensor, bound: float) -> bool:
 
 
 def check_integer(name: str, value: Any, minimum: int) -> int:
-    """A whole number of at least `minimum`."""
+    """Check an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not minimum <= int(value) <= 2**62:
         bound = f" of at least {minimum}" if minimum > -(2**62) else ""
         raise InputError(f"{name}={format_value(value)} must be a whole number{bound}")
@@ -208,13 +206,13 @@ def allocate_class_matrix(
     dtype: torch.dtype | None,
     subcenters: int | None = None,
 ) -> Tensor:
-    """An empty matrix for class weights [C, D] or [C, subcenters, D], or one line that says why there can be none."""
+    """Allocate an empty matrix for class weights [C, D] or [C, subcenters, D]; raise a one-line error if that fails."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError(f"dtype={format_value(dtype)}: class weights are of a real kind such as torch.float32")
+        raise InputError(f"dtype={format_value(dtype)}: class weights need a float dtype such as torch.float32")
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError, NotImplementedError):
-        raise InputError(f"device={format_value(device)} cannot be used here; device='cpu' always can") from None
+        raise InputError(f"device={format_value(device)} is not available; device='cpu' always is") from None
     try:
         shape = (num_classes, embedding_dim) if subcenters is None else (num_classes, subcenters, embedding_dim)
         return torch.empty(shape, device=device, dtype=dtype)
@@ -224,7 +222,7 @@ def allocate_class_matrix(
 
 
 def check_class_names(class_names: Iterable[str] | None, num_classes: int) -> list[str] | None:
-    """Class names as a list, one per class."""
+    """Return class names as a list, one per class."""
     if class_names is None:
         return None
     if isinstance(class_names, str) or not isinstance(class_names, Iterable):

@@ -1,1 +1,1 @@
-"""Evaluation of embeddings on classes that were never trained on."""
+"""Evaluation of embeddings of classes that were not in the training set."""

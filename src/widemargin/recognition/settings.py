@@ -1,4 +1,4 @@
-"""Names and settings of the protocols, for the command line too: nothing here imports torch."""
+"""Names and settings of the protocols, shared with the command line; does not import torch."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ProtocolSettings(Config):
 
     kind = "protocol settings"
 
-    batch: int = option(1024, "queries that meet the gallery together; memory grows with it", low=1)
-    neighbours: int = option(5, "of knn", low=1)
+    batch: int = option(1024, "queries compared with the gallery at a time; memory grows with it", low=1)
+    neighbours: int = option(5, "neighbours of knn", low=1)
     ways: int = option(5, "classes of a fewshot episode", low=1)
-    shots: int = option(1, "images each of them is known by", low=1)
-    episodes: int = option(1000, "of fewshot", low=1)
-    sampled_pairs: int | None = option(None, "draw N distinct pairs of each kind instead of all pairs", kind=int, low=1)
-    faiss: bool = option(False, "search with faiss, which gives the same numbers")
+    shots: int = option(1, "known images of each class of an episode", low=1)
+    episodes: int = option(1000, "episodes of fewshot", low=1)
+    sampled_pairs: int | None = option(None, "use N random distinct pairs of each kind instead of all", kind=int, low=1)
+    faiss: bool = option(False, "search with faiss, with the same results")

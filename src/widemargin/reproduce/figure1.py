@@ -1,7 +1,7 @@
 """Figure 1: angles and gradients of Iris samples in three phases of training, for s = 1 and s = 40.
 
-Cost: seconds. Expected: points inside the theoretical gap of Eq. 19 (84° for s = 1, 2° for s = 40) have the large
-gradients, so a small scale drives the classes far apart and a large one stops early.
+Cost: seconds. Expected: points inside the theoretical gap of Eq. 19 (84° for s = 1, 2° for s = 40) have large
+gradients, so a small scale moves the classes far apart and a large one stops early.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 FIGURE1_SCALES = (1.0, 40.0)
-PHASES = ("at the start", "half way", "at the end")
+PHASES = ("start", "middle", "end")
 _PHASE_FRACTIONS = (0.0, 0.5, 1.0)
 
 
 class TrainingSnapshot(NamedTuple):
-    """Every sample at one moment of training."""
+    """All samples at one step of training."""
 
     scale: float
     phase: str
@@ -40,11 +40,11 @@ class TrainingSnapshot(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.add_argument("--out", default="figure1.svg", help="picture to write: .svg, .png or .pdf")
-    parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train, print the gaps, draw the picture."""
+    """Train, print the gaps, draw the figure."""
     from ..viz.curves import FIGURE_FORMATS
     from ..viz.terminal import check_suffix, check_writable
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def train_snapshots(scale: float, seed: int, phases: Mapping[str, float]) -> list[TrainingSnapshot]:
-    """Train ArcGrad with one scale on all of Iris; a snapshot at each fraction of the training in `phases`."""
+    """Train ArcGrad with one scale on all of Iris; take a snapshot at each fraction of the training in `phases`."""
     import numpy as np
     import torch
 
@@ -121,37 +121,30 @@ def _print_gaps(snapshots: list[TrainingSnapshot]) -> None:
 
 
 def _draw_figure(snapshots: list[TrainingSnapshot], out: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     from pathlib import Path
 
-    from matplotlib import pyplot as plt
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    from ..viz.charts import add_dark_mode
+    from ..viz.svg import figure_to_svg
 
     with mpl.rc_context({"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "widemargin"}):
-        figure, axes = plt.subplots(
-            len(FIGURE1_SCALES),
-            len(PHASES),
-            figsize=(11, 5.6),
-            subplot_kw={"projection": "polar"},
-            layout="constrained",
-        )
+        figure = Figure((11, 5.6), layout="constrained")
+        axes = figure.subplots(len(FIGURE1_SCALES), len(PHASES), subplot_kw={"projection": "polar"})
         for axis, snapshot in zip(axes.flat, snapshots, strict=True):
             _draw_panel(axis, snapshot)
         handles = axes.flat[0].get_legend_handles_labels()
         figure.legend(*handles, loc="outside lower center", ncols=4, frameon=False)
-        figure.suptitle("Angles of Iris samples under ArcGrad, and where their gradients push them")
-        drawn = out.lower().endswith(".svg")
-        figure.savefig(out, metadata={"Date": None} if drawn else None, dpi=150)
-        if drawn:
-            add_dark_mode(Path(out))
-        plt.close(figure)
+        title = "Angles of Iris samples with ArcGrad, and the direction of their gradients"
+        figure.suptitle(title)
+        if out.lower().endswith(".svg"):
+            Path(out).write_text(figure_to_svg(figure, title, standalone=True), encoding="utf-8")
+        else:
+            figure.savefig(out, dpi=150)
 
 
 def _draw_panel(axis: PolarAxes, snapshot: TrainingSnapshot) -> None:
-    """Half a circle: angle is the angle, the radius is drawn at random so that points do not hide each other."""
+    """Draw a half circle: the angle is the angle, the radius is random so that points do not overlap."""
     import math
 
     import numpy as np
@@ -170,7 +163,7 @@ def _draw_panel(axis: PolarAxes, snapshot: TrainingSnapshot) -> None:
     ):
         angles, radii, slopes = theta[chosen], radius[chosen], gradient[chosen]
         axis.scatter(angles, radii, s=7, color=colour, alpha=0.75, linewidths=0, label=label)
-        # Arrows go down the gradient, a full one (|∂L/∂θ| = s) a quarter radian long.
+        # Arrows point down the gradient; the longest (|∂L/∂θ| = s) is a quarter radian.
         moved = -0.25 * slopes
         shown = np.abs(moved) > 0.004
         for a, r, d in zip(angles[shown], radii[shown], moved[shown], strict=True):

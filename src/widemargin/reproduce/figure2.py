@@ -1,8 +1,8 @@
 """Figure 2: accuracy against the number of layers, 3 to 10, on Iris, for all seven methods.
 
-Cost: about two minutes on two cores. Expected: in the paper Soft, ArcFace and AdaCos fall to chance (33 %) with ten
-layers and ArcGrad falls least. This is not reproduced (records/figure2.json): up to eight layers no loss falls, with
-ten AdaCos and ArcGrad (s=5) fall most, and none to chance.
+Cost: about two minutes on two cores. Expected: in the paper Soft, ArcFace and AdaCos drop to chance (33 %) with ten
+layers and ArcGrad drops least. This is not reproduced (records/figure2.json): up to eight layers no loss drops, with
+ten AdaCos and ArcGrad (s=5) drop most, and none to chance.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from ..tabular.config import add_data_options, add_fold_options, add_mlp_options, add_output_options
 
-    parser.add_argument("--losses", help="other losses than the paper's seven")
+    parser.add_argument("--losses", help="losses to use instead of the paper's seven")
     add_fold_options(parser)
     add_output_options(parser, "figure2")
     add_data_options(parser)
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     from ..tabular.config import MLPConfig, mlp_values_from_options
 
     if options.layers is not None or options.hidden is not None:
-        raise InputError("figure2 goes through 3 to 10 layers by itself; leave out --layers and --hidden")
+        raise InputError("figure2 always uses 3 to 10 layers; leave out --layers and --hidden")
     table = load_uci_set("iris_uci", options.data_dir)
     config = MLPConfig(**mlp_values_from_options(options))
     out = Path(options.out or "figure2")
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
                 overwrite=options.overwrite,
             )
     results_by_layers = {layers: comparison.results for layers, comparison in by_layers.items()}
-    # A folder may hold other losses too, from an earlier command, but perhaps not of every depth.
+    # A folder may also hold other losses of an earlier command, perhaps not for every depth.
     methods = [m for m in by_layers[LAYERS[0]].methods if all(m in one.methods for one in by_layers.values())]
     _print_accuracies(methods, results_by_layers)
     page = out / "report.html"
@@ -92,13 +92,13 @@ def _print_accuracies(methods: Sequence[str], results_by_layers: dict[int, tuple
 
 
 def _page(methods: Sequence[str], results_by_layers: dict[int, tuple[Result, ...]], seed: int) -> str:
-    from ..viz import charts, page
-    from ..viz.charts import loss_colour
+    from ..viz import page
+    from ..viz.charts import Line, draw_line_chart
+    from ..viz.colours import loss_colour
 
     rows = [(method, _means(method, results_by_layers), loss_colour(method)) for method in methods]
-    picture = charts.draw_line_chart(
-        list(results_by_layers),
-        rows,
+    picture = draw_line_chart(
+        [Line(name, list(zip(results_by_layers, means, strict=True)), colour) for name, means, colour in rows],
         "layers, the class weights included",
         "accuracy in percent",
         "Accuracy on Iris by depth",
@@ -114,16 +114,16 @@ def _page(methods: Sequence[str], results_by_layers: dict[int, tuple[Result, ...
         page.code(f"widemargin reproduce figure2 --seed {seed}"),
     ]
     return page.html_page(
-        "Figure 2 of the ArcGrad paper, made again", "Iris, ten runs of ten folds for every depth", body
+        "Figure 2 of the ArcGrad paper, reproduced", "Iris, ten runs of ten folds for every depth", body
     )
 
 
 def _summary_paragraph(rows: list[tuple[str, list[float], str]]) -> str:
-    """What the paper says, and what these numbers say."""
+    """Compare the paper's statement with these numbers."""
     fall = sorted((values[-1] - values[0], name) for name, values, _ in rows)
     return (
-        "The paper's Figure 2 sees Soft, ArcFace and AdaCos at chance (33 %) with ten layers, and ArcGrad fall least. "
-        f"Here, from three layers to ten, {fall[0][1]} falls most ({fall[0][0]:+.1f} points) and {fall[-1][1]} least "
-        f"({fall[-1][0]:+.1f}). Weights are drawn so that signals keep their size through ReLU layers (He et al.), and "
-        "the same settings serve every depth; the paper does not state its own."
+        "In the paper, Soft, ArcFace and AdaCos are at chance (33 %) with ten layers, and ArcGrad drops least. "
+        f"Here, from three layers to ten, {fall[0][1]} drops most ({fall[0][0]:+.1f} points) and {fall[-1][1]} least "
+        f"({fall[-1][0]:+.1f}). Weights are initialised as by He et al., and "
+        "the settings are the same for every depth; the paper does not state its own."
     )

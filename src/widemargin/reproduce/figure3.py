@@ -1,9 +1,9 @@
 """Figure 3: accuracy on CIFAR-10+ with 100, 50, 20 and 10 % of the training images, four methods.
 
-Cost: ResNet-18 for 20 epochs, five seeds; in CPU size 10 epochs of the small fast network: the whole sets' runs are
-Table VII's, the others 4 minutes per method and seed on two cores. Expected: in the paper ArcGrad loses least with
-fewer images. In CPU size (seed 0, records/figure3_cpu.jsonl) this is only so with a tenth of the images; with more the
-methods are within a point.
+Cost: ResNet-18 for 20 epochs, five seeds; in CPU size 10 epochs of the small fast network: the runs on the whole set
+are those of Table VII, the others take 4 minutes per method and seed on two cores. Expected: in the paper ArcGrad loses
+least with fewer images. In CPU size (seed 0, records/figure3_cpu.jsonl) this holds only with a tenth of the images;
+with more, the methods are within a point.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print the table, draw the figure."""
+    """Train missing runs, print the table, draw the figure."""
     from pathlib import Path
 
-    from ..viz import charts, page
-    from ..viz.charts import loss_colour
+    from ..viz import page
+    from ..viz.charts import Line, draw_line_chart
+    from ..viz.colours import loss_colour
     from .parts.image_tables import ColumnSpec, MetricColumn, column_configs, print_columns, render_columns, top1
     from .parts.runs import IMAGE_LOSSES, complete_image_runs, read_record
 
@@ -59,19 +60,19 @@ def run(options: argparse.Namespace) -> None:
         )
         for fraction in TRAIN_FRACTIONS
     ]
-    title = "Figure 3 of the ArcGrad paper, made again"
+    title = "Figure 3 of the ArcGrad paper, reproduced"
     print_columns(title, losses, columns)
     parts = []
     whole = [loss for loss in losses if all(column.seed_values[loss] for column in columns)]
     if whole:
         rising = columns[::-1]  # names stand where a line ends, at the right
-        means = [(loss, [column.mean(loss) or 0.0 for column in rising], loss_colour(loss)) for loss in whole]
-        picture = charts.draw_line_chart(
-            [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)],
-            means,
+        percents = [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)]
+        means = {loss: [column.mean(loss) or 0.0 for column in rising] for loss in whole}
+        picture = draw_line_chart(
+            [Line(loss, list(zip(percents, means[loss], strict=True)), loss_colour(loss)) for loss in whole],
             "percent of the training images",
             "accuracy in percent",
-            "Accuracy by the share of the training images",
+            "Accuracy by the fraction of the training images",
         )
         parts.append(page.figure(picture))
     parts += [render_columns(losses, columns), page.code(f"widemargin reproduce figure3 --size {options.size}")]

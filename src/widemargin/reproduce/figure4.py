@@ -1,7 +1,7 @@
 """Figure 4: distribution of the angles between samples and the weight of their class, by epoch.
 
 Cost: none beyond Table IV's runs with augmentation (seed 0), which it shares. Expected: in the paper ArcGrad's angles
-fall faster and end lower than softmax's.
+decrease faster and end lower than softmax's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print the median angles, draw the ridges."""
+    """Train missing runs, print the median angles, draw the ridgelines."""
     from pathlib import Path
 
     from ..training.logging import MetricsLog
     from ..viz import page
-    from ..viz.charts import loss_colour
+    from ..viz.colours import loss_colour
     from ..viz.matrices import draw_ridgeline, histogram_quantile
     from .parts.image_tables import ColumnSpec, column_configs, top1
     from .parts.runs import IMAGE_LOSSES, complete_image_runs, run_folder
@@ -49,10 +49,10 @@ def run(options: argparse.Namespace) -> None:
         ]
     _print_angles(rows)
     path = out / "report.html"
-    head = ("loss", "median, first epoch", "median, last epoch", "nine tenths below, last epoch")
+    head = ("loss", "median, first epoch", "median, last epoch", "90th percentile, last epoch")
     cells = [[(loss, ""), *((f"{value:.1f}°", "") for value in values)] for loss, *values in rows]
     body = [page.table(head, cells), *parts, page.code(f"widemargin reproduce figure4 --size {options.size}")]
-    title = "Figure 4 of the ArcGrad paper, made again"
+    title = "Figure 4 of the ArcGrad paper, reproduced"
     sub = "Angles of training images to the weight of their own class, epoch by epoch from top to bottom"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path}")
@@ -64,7 +64,7 @@ def _print_angles(rows: list[tuple[str, float, float, float]]) -> None:
     from ..viz.terminal import console
 
     grid = Table(title="Figure 4: angles to the own class in degrees", title_justify="left", title_style="bold")
-    for name in ("loss", "median, first epoch", "median, last epoch", "nine tenths below, last epoch"):
+    for name in ("loss", "median, first epoch", "median, last epoch", "90th percentile, last epoch"):
         grid.add_column(name, justify="left" if name == "loss" else "right")
     for loss, *values in rows:
         grid.add_row(loss, *(f"{value:.1f}" for value in values))

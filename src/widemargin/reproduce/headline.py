@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train if it is missing, print ours beside theirs."""
+    """Train if missing, and print our results next to the paper's."""
     from pathlib import Path
 
     from .parts.runs import HEADLINE_CONFIG, complete_image_runs, read_record

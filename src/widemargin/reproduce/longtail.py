@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 IMBALANCE = 100
 SEEDS = 3
 GROUPS = {"many": 1000, "medium": 100, "few": 1}
-"""Groups of classes, and how many training images each class of them has at least."""
+"""Groups of classes, with the smallest number of training images per class."""
 _DRW = {"class_weight": "effective", "class_weight_start": 0.8}
 
 
 def methods() -> dict[str, dict[str, Any]]:
-    """What each method changes of the common settings, by its title."""
+    """Settings of each method that differ from the common ones, by title."""
     from ..losses.class_counts import margins_from_counts
     from ..theory import suggest_scale
 
@@ -72,12 +72,12 @@ def runs(seeds: int = SEEDS) -> dict[str, list[TrainConfig]]:
 
 
 def group_accuracy(class_accuracy: Sequence[float | None], group: str) -> float:
-    """Mean accuracy of the classes of a group, in percent, from that of all classes."""
+    """Mean accuracy in percent of the classes of a group, from the accuracies of all classes."""
     low = GROUPS[group]
     high = min((n for n in GROUPS.values() if n > low), default=float("inf"))
-    known = zip(class_accuracy, class_counts(), strict=True)
-    found = [value for value, n in known if low <= n < high and value is not None]
-    return sum(found) / len(found)
+    pairs = zip(class_accuracy, class_counts(), strict=True)
+    values = [value for value, n in pairs if low <= n < high and value is not None]
+    return sum(values) / len(values)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print the table, write the page."""
+    """Train missing runs, print the table, write the page."""
     from pathlib import Path
 
     from ..io.errors import InputError
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
     if options.seeds < 1:
         raise InputError(f"--seeds must be at least 1, got {options.seeds}")
     configs = runs(options.seeds)
-    # Seed by seed, so that a list that was stopped has compared all methods as often as it could.
+    # Seed by seed, so that an interrupted list has compared all methods equally often.
     by_seed = (config for together in zip(*configs.values(), strict=True) for config in together)
     out = complete_image_runs(by_seed, options, "longtail")
     records = {
@@ -122,9 +122,9 @@ def run(options: argparse.Namespace) -> None:
     ]
     title = f"Long-tailed CIFAR-10, imbalance {IMBALANCE}"
     print_columns(title, list(configs), columns)
-    sub = "Balanced accuracy in percent and that of classes with at least 1,000, 100 and fewer training images; "
-    sub += "mean and standard deviation over seeds, a dot is a seed, the bar their mean"
-    body = [render_columns(list(configs), columns), page.heading("Again"), page.code("widemargin reproduce longtail")]
+    sub = "Balanced accuracy in percent, and that of classes with at least 1,000, at least 100 and fewer images; "
+    sub += "mean and standard deviation over seeds, each dot is a seed, the bar is their mean"
+    body = [render_columns(list(configs), columns), page.heading("Command"), page.code("widemargin reproduce longtail")]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path} and {out / 'records.jsonl'}")

@@ -15,16 +15,16 @@ _DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("which", choices=EXPERIMENTS, help="which of the experiments")
+    parser.add_argument("which", choices=EXPERIMENTS, help="the experiment")
     parser.add_argument("--seeds", type=int, metavar="N", help="runs per method, seeds 0, 1, … (default 3; sphere 1)")
-    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--list", action="store_true", help="list finished and missing runs without training")
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print the table, write the page."""
+    """Train missing runs, print the table, write the page."""
     from ..io.errors import InputError
     from .parts import openset_claims, openset_methods, openset_table
 
@@ -45,10 +45,10 @@ def run(options: argparse.Namespace) -> None:
     title = "Omniglot, 121 unseen characters" if characters else "ORL faces, 20 unseen people"
     if out is None:
         return
-    exceptions = "Siamese networks learn from pairs, L1 from nothing" if characters else "L1 learns from nothing"
+    exceptions = "Siamese networks train on pairs, L1 is not trained" if characters else "L1 is not trained"
     sub = (
-        "The same small network, batches and optimizer for all losses, ours and the peers'; "
+        "The same small network, batches and optimizer for all losses, ours and those of pytorch-metric-learning; "
         f"{exceptions}. Mean of {count} split{'' if count == 1 else 's'} with its 95 % interval over identities and "
-        "splits; angles ± over splits; a dash is what too few pairs support"
+        "splits; angles ± over splits; a dash means too few pairs"
     )
     openset_table.write_openset_report(methods, seeds, options, out, title, sub)

@@ -1,4 +1,4 @@
-"""Numbers of the ArcGrad paper to compare ours with: its tables as they are printed, and its methods as our losses.
+"""Published numbers of the ArcGrad paper: its tables as printed, and its methods as our losses.
 
 >>> paper_table1()["iris_uci", "arcgrad5"], paper_table2()["iris_uci"]
 ((96.93, 4.26), (3, 4, 150))
@@ -33,13 +33,13 @@ TABLE1_ARCGRAD = "arcgrad(s=5)"
 
 
 def read_paper_table(number: int) -> list[dict[str, str]]:
-    """The rows of a table by its number: 1, 2, 4, 5, 6 or 7."""
+    """Read the rows of a table by its number: 1, 2, 4, 5, 6 or 7."""
     text = (files(__package__) / "paper_tables" / f"{PAPER_TABLE_FILES[number]}.csv").read_text("utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
 def paper_table1() -> dict[tuple[str, str], tuple[float, float]]:
-    """Accuracy in percent, mean and standard deviation, by our name of the set and the paper's of the method."""
+    """Accuracy in percent, mean and standard deviation, by our name of the set and the paper's name of the method."""
     names = _set_name_by_paper_name()
     return {
         (names[row["dataset"]], row["method"]): (float(row["mean"]), float(row["std"])) for row in read_paper_table(1)

@@ -1,8 +1,8 @@
-"""The seeds' flags: `--gin scope.name=value …` and `--margin_loss`, converted to a `TrainConfig`.
+"""Flags of the original training scripts ("seeds"): `--gin scope.name=value …` and `--margin_loss`, as a `TrainConfig`.
 
-The seeds' commands set what their script builds through assignments: `build_transform.scale=(0.8,1)` for the
+Their commands configure the objects that the script builds by assignments: `build_transform.scale=(0.8,1)` for the
 augmentation, `build_model.patch_size=2` for the model, `MarginHead.s=10` for the loss. Values are literals or bare
-words and are never evaluated; an assignment that would have no effect is an error, so that no setting is lost silently.
+words and are never evaluated; an assignment without effect is an error, so that no setting is lost silently.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ..io.text import normalize_flag
 from ..losses.grammar import MAX_LITERAL_CHARS, parse_call, parse_literal
 from ..training.config import TrainConfig
 
-# The seeds' script has s = 10 for each of its three losses unless MarginHead.s says otherwise, and its softmax is
-# a cosine softmax: embeddings and class weights on the unit sphere.
+# The original script uses s = 10 for each of its three losses unless MarginHead.s is given, and its softmax is a cosine
+# softmax: unit embeddings and unit class weights.
 _SEED_LOSSES = {"arcface": "arcface(s=10)", "arcgrad": "arcgrad(s=10)", "softmax": "normface(s=10)"}
-# Names of the model's options that other flags decide.
+# Options of the model that other flags determine.
 _RESERVED_MODEL_OPTIONS = {
     "size": "--input_size",
     "channels": "the data",
@@ -37,7 +37,7 @@ _ASSIGNMENT_START = re.compile(r"[A-Za-z_]\w*\s*\.\s*[A-Za-z_]\w*\s*=(?!=)")
 _ASSIGNMENT_PATTERN = re.compile(r"\s*([A-Za-z_]\w*)\s*\.\s*([A-Za-z_]\w*)\s*=(.*)", re.DOTALL)
 _SYNTAX_HINT = "write scope.name=value, such as MarginHead.s=10"
 
-# Defaults of the seeds' script; they hold under --margin-loss only.
+# Defaults of the original script; they apply only with --margin-loss.
 _SEED_DEFAULTS: dict[str, Any] = {
     "epochs": 100,
     "warmup_epochs": 5.0,
@@ -51,7 +51,7 @@ _SEED_DEFAULTS: dict[str, Any] = {
 }
 
 
-# Fields of `TrainConfig` that the seeds spell otherwise: the flag, and where its value stands among the options.
+# Fields of `TrainConfig` with another spelling in the original script: the flag, and its attribute.
 _SEED_SPELLINGS = {
     "data": ("--data-set", "seed_data"),
     "model": ("--model", "seed_model"),
@@ -61,27 +61,27 @@ _SEED_SPELLINGS = {
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the fields of `TrainConfig` and the seeds' own flags; `config_from_options` reads them."""
+    """Add the fields of `TrainConfig` and the original script's flags; `config_from_options` reads them."""
     add_arguments(parser, TrainConfig)
-    parser.add_argument("--pretrained", action="store_true", help="timm's weights")
-    seeds = parser.add_argument_group("the seeds' own flags")
-    known = options_of(TrainConfig)
+    parser.add_argument("--pretrained", action="store_true", help="start from timm's pretrained weights")
+    seeds = parser.add_argument_group("flags of the original training scripts")
+    options = options_of(TrainConfig)
     for name, (flag, dest) in _SEED_SPELLINGS.items():
-        ours = name.upper() if known[name].positional else f"--{name.replace('_', '-')}"
-        seeds.add_argument(flag, dest=dest, type=known[name].parse_text, metavar="VALUE", help=f"as {ours}")
+        ours = name.upper() if options[name].positional else f"--{name.replace('_', '-')}"
+        seeds.add_argument(flag, dest=dest, type=options[name].parse_text, metavar="VALUE", help=f"as {ours}")
     seeds.add_argument("--data-location", metavar="DIR", help="as --data-dir: the data folder or its parent")
-    seeds.add_argument("--margin-loss", metavar="LOSS", help="as LOSS, with their script's silent defaults")
-    seeds.add_argument("--reprob", type=float, metavar="P", help="random erasing")
-    seeds.add_argument("--gin", nargs="+", default=[], metavar="NAME=VALUE", help="build_model.patch_size=2 …")
+    seeds.add_argument("--margin-loss", metavar="LOSS", help="as LOSS, with the defaults of the original script")
+    seeds.add_argument("--reprob", type=float, metavar="P", help="probability of random erasing")
+    seeds.add_argument("--gin", nargs="+", default=[], metavar="NAME=VALUE", help="such as build_model.patch_size=2")
 
 
 def config_from_options(options: argparse.Namespace) -> TrainConfig:
-    """The config that the options describe."""
+    """Return the config that the options describe."""
     return TrainConfig(**values_from_options(options))
 
 
 def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a `TrainConfig` that the options give, in our spelling or the seeds'."""
+    """Return the fields of a `TrainConfig` that the options give, in either spelling."""
     gin = parse_gin(options.gin)
     values: dict[str, Any] = {**(_SEED_DEFAULTS if options.margin_loss else {}), **given_values(options, TrainConfig)}
     for name, (flag, dest) in _SEED_SPELLINGS.items():
@@ -93,7 +93,7 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
         values["data"] = _resolve_data(values["data"])
     head = gin["MarginHead"]
     if options.margin_loss and options.loss:
-        raise InputError("the loss is given twice, in its place and as --margin-loss")
+        raise InputError("the loss is given twice, as LOSS and as --margin-loss; remove one")
     if options.margin_loss:
         values["loss"] = seed_loss_spec(options.margin_loss, head)
     elif head:
@@ -115,46 +115,46 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from: str) -> dict[str, Any]:
-    """Options of one thing from all the places where they may be given."""
-    found: dict[str, Any] = {}
+    """Merge the options of one object from all sources."""
+    merged: dict[str, Any] = {}
     for given in sources:
         for key, value in given.items():
-            if key in found:
+            if key in merged:
                 raise InputError(f"{key} of the {what} is given twice: take it out of {taken_from}")
-            found[key] = value
-    return found
+            merged[key] = value
+    return merged
 
 
-def _resolve_data(given: str) -> str:
-    """A set by its own name, a folder or file by its whole path: a run is evaluated from elsewhere too."""
+def _resolve_data(data: str) -> str:
+    """Return a data set by name, or an absolute path, so that a run can be evaluated from any folder."""
     from ..data.images.sets import canonical_set_name
 
-    known = canonical_set_name(given)
-    path = os.path.expanduser(given)
-    return known or (os.path.abspath(path) if os.path.exists(path) else given)
+    name = canonical_set_name(data)
+    path = os.path.expanduser(data)
+    return name or (os.path.abspath(path) if os.path.exists(path) else data)
 
 
 def parse_gin(tokens: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Scope → name → value, from the words after `--gin`; several assignments may stand in one word.
+    """Parse the words after `--gin` to scope → name → value; one word may hold several assignments.
 
     >>> parse_gin(["build_transform.scale=(0.8,1)", "build_model.patch_size=2 build_model.stem_type='deep'"])
     {'build_transform': {'scale': (0.8, 1.0)}, 'build_model': {'patch_size': 2, 'stem_type': 'deep'}, 'MarginHead': {}}
     """
-    found: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
+    values: dict[str, dict[str, Any]] = {scope: {} for scope in _SCOPES}
     for token in [tokens] if isinstance(tokens, str) else tokens:
         for text in _split_assignments(token):
             scope, name, value = _parse_assignment(text)
-            if name in found[scope]:
+            if name in values[scope]:
                 raise InputError(f"--gin {scope}.{name} is given twice")
-            found[scope][name] = value
-    return found
+            values[scope][name] = value
+    return values
 
 
 def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
-    """The parse string of our loss for `--margin_loss` and the values of `MarginHead`.
+    """Return our loss string for `--margin_loss` and the values of `MarginHead`.
 
-    A name of the seeds' means the seeds' loss with its silent s = 10; anything else is read as a loss of the registry,
-    then MarginHead's values replace its own.
+    A name of the original script means its loss with the default s = 10; anything else is parsed as one of our losses,
+    and the values of MarginHead replace its own.
 
     >>> seed_loss_spec("softmax", {}), seed_loss_spec("arcgrad", {"s": 5})
     ('normface(s=10)', 'arcgrad(s=5)')
@@ -169,9 +169,7 @@ def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
     parts: list[tuple[float, Any]] = list(value.parts) if isinstance(value, Sum) else [(1.0, value)]
     margin_indices = [place for place, (_, loss) in enumerate(parts) if isinstance(loss, Margin)]
     if not margin_indices:
-        raise InputError(
-            f"{shorten(name)!r} has no margin, so no head; margins are {', '.join(list_losses('margins'))}"
-        )
+        raise InputError(f"{shorten(name)!r} is not a margin; margins are {', '.join(list_losses('margins'))}")
     factor, margin = parts[margin_indices[0]]
     for key in head_options:
         if key not in margin.options():
@@ -182,7 +180,7 @@ def seed_loss_spec(name: str, head_options: Mapping[str, Any]) -> str:
 
 
 def _split_assignments(token: str) -> list[str]:
-    """The assignments in one word: split at blanks outside brackets and quotes where another one begins."""
+    """Split one word into assignments, at spaces outside brackets and quotes before another one begins."""
     if not isinstance(token, str) or not token.strip():
         raise InputError(f"--gin got an empty word; {_SYNTAX_HINT}")
     if len(token) > MAX_LITERAL_CHARS:
@@ -206,11 +204,11 @@ def _split_assignments(token: str) -> list[str]:
 
 
 def _parse_assignment(text: str) -> tuple[str, str, Any]:
-    found = _ASSIGNMENT_PATTERN.fullmatch(text)
-    if found is None:
+    match = _ASSIGNMENT_PATTERN.fullmatch(text)
+    if match is None:
         missing = "has no =" if "=" not in text else "has no scope.name before its ="
         raise InputError(f"--gin {shorten(text.strip())!r} {missing}; {_SYNTAX_HINT}")
-    scope, name, written = found.groups()
+    scope, name, text_value = match.groups()
     if scope not in _SCOPES:
         raise unknown_name_error("scope in --gin", scope, _SCOPES)
     where = f"--gin {scope}.{name}"
@@ -218,9 +216,9 @@ def _parse_assignment(text: str) -> tuple[str, str, Any]:
     if checks is not None and name not in checks:
         raise unknown_name_error(f"name in --gin {scope}", name, checks)
     if checks is None and name in _RESERVED_MODEL_OPTIONS:
-        raise InputError(f"{where}: this is decided by {_RESERVED_MODEL_OPTIONS[name]}")
-    value = parse_literal(written, where)
-    if isinstance(value, str) and value[:1] in ("(", "["):  # quotes that a shell has left around a tuple
+        raise InputError(f"{where}: is determined by {_RESERVED_MODEL_OPTIONS[name]}")
+    value = parse_literal(text_value, where)
+    if isinstance(value, str) and value[:1] in ("(", "["):  # quotes that a shell left around a tuple
         value = parse_literal(value, where)
     return scope, name, value if checks is None else checks[name](value, where)
 
@@ -237,7 +235,9 @@ def _range_checker(max_value: float, example: str) -> Callable[[Any, str], Any]:
         pair = _check_numbers(value, where, example)
         if len(pair) != 2 or not 0 < pair[0] <= pair[1] <= max_value:
             most = f", at most {max_value:g}" if max_value < 1e9 else ""
-            raise InputError(f"{where}={format_value(value)} must be two numbers above 0{most}, rising, as {example}")
+            raise InputError(
+                f"{where}={format_value(value)} must be two increasing numbers above 0{most}, as {example}"
+            )
         return pair[0], pair[1]
 
     return check
@@ -272,7 +272,7 @@ def _check_number(value: Any, where: str) -> float | int:
     return value
 
 
-# Scope → name → check of its value; values of a scope without checks are passed on as they are.
+# Scope → name → check of its value; values of a scope without checks are passed on unchanged.
 _SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
     "build_transform": {
         "scale": _range_checker(1.0, "(0.8, 1)"),
@@ -287,7 +287,7 @@ _SCOPES: dict[str, dict[str, Callable[[Any, str], Any]] | None] = {
 }
 
 
-# A recipe that is one command of the seeds: as printed, or its first epoch on a part of the images.
+# A recipe that is one command of the original scripts: as printed, or its first epoch on a part of the images.
 
 # In CPU size a run only shows that model, neck, loss, augmentation and optimizer work together.
 _CPU_OVERRIDES: dict[str, Any] = {
@@ -307,7 +307,7 @@ def add_seed_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make_seed_config(command: str, size: str, name: str) -> TrainConfig:
-    """The config that a command of the seeds describes, in full or in CPU size."""
+    """Return the config of an original command, in full or in CPU size."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_train_arguments(parser)
     options = parser.parse_args([normalize_flag(word) for word in shlex.split(command)[2:]])
@@ -316,25 +316,23 @@ def make_seed_config(command: str, size: str, name: str) -> TrainConfig:
 
 
 def run_seed_recipe(options: argparse.Namespace, recipe: str, command: str, name: str, seed_top1: float) -> None:
-    """Train if it is missing, print ours beside theirs."""
+    """Train if missing, and print our result next to the original one."""
     from pathlib import Path
 
     from ..training.evaluate import format_metrics
     from .parts.runs import complete_image_runs, read_record
 
-    wanted = make_seed_config(command, options.size, name)
-    out = complete_image_runs([wanted], options, recipe)
-    record = read_record(wanted, Path(options.runs_dir))
+    config = make_seed_config(command, options.size, name)
+    out = complete_image_runs([config], options, recipe)
+    record = read_record(config, Path(options.runs_dir))
     if record is None:
         return
     test = record["test"]
     print(
-        f"{wanted.model}, {wanted.loss}, {wanted.epochs} epochs of {100 * wanted.train_fraction:g} % "
+        f"{config.model}, {config.loss}, {config.epochs} epochs of {100 * config.train_fraction:g} % "
         "of the training images:"
     )
     print(f"{format_metrics(test)} ({record['seconds']:.0f} s)")
-    note = (
-        "" if options.size == "full" else "; after one epoch of a fiftieth of the images this only shows that it runs"
-    )
-    print(f"the seed's own figure after all its epochs: {seed_top1:.2f} %{note}")
+    note = "" if options.size == "full" else "; one epoch of a fiftieth of the images only shows that it runs"
+    print(f"published result after all epochs: {seed_top1:.2f} %{note}")
     print(f"wrote {out / 'records.jsonl'}")

@@ -1,6 +1,6 @@
-"""Seed, second command: timm's ResNet-18 with a deep stem on CIFAR-10 at 64 pixels, ArcGrad, 96.21 %.
+"""Original command 2: timm's ResNet-18 with a deep stem on CIFAR-10 at 64 pixels, ArcGrad; published 96.21 %.
 
-Cost: 100 epochs, each image three times: for GPUs, not measured by us. In CPU size one epoch of a fiftieth of the
+Cost: 100 epochs with each image three times, for GPUs; not measured by us. In CPU size one epoch of a fiftieth of the
 images: minutes on two cores, a check that everything works together.
 """
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train if it is missing, print ours beside theirs."""
+    """Train if missing, and print our result next to the original one."""
     from . import seed_flags
 
     seed_flags.run_seed_recipe(options, "seed_resnet18", RESNET18_COMMAND, "arcgrad", RESNET18_TOP1)

@@ -1,7 +1,7 @@
-"""Seed, first command: ViT-tiny with patches of 2×2 on CIFAR-10, ArcGrad, 96.35 %.
+"""Original command 1: ViT-tiny with patches of 2×2 on CIFAR-10, ArcGrad; published 96.35 %.
 
-Cost: 100 epochs (the script's default; the run's name says 200), each image three times: for GPUs, not measured by us.
-In CPU size one epoch of a fiftieth of the images: minutes on two cores, a check that everything works together.
+Cost: 100 epochs (the script's default; the run's name says 200) with each image three times, for GPUs; not measured by
+us. In CPU size one epoch of a fiftieth of the images: minutes on two cores, a check that everything works together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train if it is missing, print ours beside theirs."""
+    """Train if missing, and print our result next to the original one."""
     from . import seed_flags
 
     seed_flags.run_seed_recipe(options, "seed_vit_tiny", VIT_TINY_COMMAND, "arcgrad_vitt_e200", VIT_TINY_TOP1)

@@ -1,7 +1,7 @@
-"""Siamese networks on pairs of images from a CSV (a, b, same), merged at the input or embedded apart.
+"""Siamese networks on pairs of images from a CSV (a, b, same), merged at the input or embedded separately.
 
-Cost: by the number of pairs; 12,000 pairs of 28×28 pixels for 5 epochs take about a minute on two cores. The paths in
-the file are relative to it. Without --test-pairs a fifth of the pairs is held out for the test.
+Cost: proportional to the number of pairs; 12,000 pairs of 28×28 pixels for 5 epochs take about a minute on two cores.
+Paths are relative to the CSV. Without --test-pairs a fifth of the pairs is held out for the test.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ..training.siamese import ImagePairs
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("pairs", metavar="PAIRS.csv", help="pairs to learn from: columns a, b (image files) and same")
-    parser.add_argument("--test-pairs", metavar="PAIRS.csv", help="pairs to test on (default: a fifth of PAIRS)")
+    parser.add_argument("pairs", metavar="PAIRS.csv", help="training pairs: columns a, b (image files), same")
+    parser.add_argument("--test-pairs", metavar="PAIRS.csv", help="test pairs (default: a fifth of PAIRS)")
     parser.add_argument("--merge", nargs="+", choices=("input", "embedding"), default=["input", "embedding"])
     parser.add_argument("--model", default="fast(widths=(32, 96, 96), bias=False)", help="the backbone")
     parser.add_argument("--input-size", type=int, default=32, metavar="N", help="pixels along a side (default 32)")
     parser.add_argument("--epochs", type=int, default=5, metavar="N")
-    parser.add_argument("--batch-size", type=int, default=100, metavar="N", help="pairs of a batch (default 100)")
+    parser.add_argument("--batch-size", type=int, default=100, metavar="N", help="pairs per batch (default 100)")
     parser.add_argument("--lr", type=float, default=0.003, metavar="X")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--out", metavar="FILE", help="write every test pair with its scores to a CSV")
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train each architecture, print its verification metrics on the test pairs."""
+    """Train each architecture, and print its verification metrics on the test pairs."""
     import csv
 
     from ..data.images.augment import Augment
@@ -53,7 +53,9 @@ def run(options: argparse.Namespace) -> None:
         )
     else:
         train_pairs, test_pairs, files = split_pairs(*read_pair_images(options.pairs, options.input_size), options.seed)
-        print(f"{len(test_pairs)} pairs are kept back to test on, of the same pictures; --test-pairs takes others")
+        print(
+            f"{len(test_pairs)} pairs of the same images are held out for the test; use --test-pairs for other images"
+        )
     augment = Augment(
         size=options.input_size, pad=max(1, options.input_size // 16), mean=IMAGENET_MEAN, std=IMAGENET_STD
     )
@@ -97,7 +99,7 @@ PairFiles = list[tuple[Path, Path, bool]]
 
 
 def read_pair_images(path: str, size: int) -> tuple[ImagePairs, PairFiles]:
-    """The pairs of a CSV with their images in memory, each decoded once, and the pairs of files."""
+    """Read the pairs of a CSV with their images, each decoded once, and the paths of the pairs."""
     from ..data.images.folder import FolderImages
 
     files = read_pairs(path)
@@ -111,10 +113,10 @@ def read_pair_images(path: str, size: int) -> tuple[ImagePairs, PairFiles]:
 def split_pairs(
     pairs: ImagePairs, files: PairFiles, seed: int, test_fraction: float = 0.2
 ) -> tuple[ImagePairs, ImagePairs, PairFiles]:
-    """Training pairs, test pairs, and the files of the latter."""
+    """Split into training pairs, test pairs, and the paths of the latter."""
     count = round(test_fraction * len(pairs))
     if count < 2:
-        raise InputError(f"{len(pairs)} pairs are too few to keep some back; give pairs to test on with --test-pairs")
+        raise InputError(f"{len(pairs)} pairs are too few to hold out a test set; give --test-pairs")
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
     test_rows, train_rows = order[:count], order[count:]
     train, test = (

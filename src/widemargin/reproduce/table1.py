@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_time: float) -> None:
-    """Train, print ours beside theirs, write the page."""
+    """Train, print our results next to the paper's, write the page."""
     from ..io.text import print_escaped
     from ..io.worker_pool import peak_memory
     from ..tabular.comparison import build_comparison
@@ -78,7 +78,7 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
     results, _ = run_plan(plan, store)
     floored, _ = run_plan(replace(plan, tables=binary, methods=[ADACOS_WITH_FLOOR]), store)
     seconds, memory = time.perf_counter() - start_time, peak_memory(options.jobs)
-    comparison = build_comparison(results, check_fit=False)  # the paper's ranks are over all fifteen sets
+    comparison = build_comparison(results, check_fit=False)  # the paper's ranks cover all fifteen sets
     print_comparison(comparison)
     table1_comparison.print_paper_comparison(comparison)
     table1_comparison.print_floor(results, floored)
@@ -94,8 +94,8 @@ def _run_comparison(plan: ComparisonPlan, options: argparse.Namespace, start_tim
         f"Fifteen sets of the UCI repository, cleaned to the shapes of the paper's Table II; {__doc__.splitlines()[0]}"
     ]
     path = Path(options.out or "table1") / "report.html"
-    title = "Table I of the ArcGrad paper, made again"
+    title = "Table I of the ArcGrad paper, reproduced"
     path.write_text(comparison_page(comparison, about, command_line(options), sections, title), encoding="utf-8")
-    kept = f", {before} results were there already" if before else ""
-    held = "" if memory is None else f", at most {memory:.0f} MiB"
-    print(f"{seconds:.1f} s for the losses{kept}{held}; wrote {path} and {store.path}")
+    existing = f", {before} results existed already" if before else ""
+    peak = "" if memory is None else f", at most {memory:.0f} MiB"
+    print(f"{seconds:.1f} s for the losses{existing}{peak}; wrote {path} and {store.path}")

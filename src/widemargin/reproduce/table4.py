@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print ours beside theirs, write the page."""
+    """Train missing runs, print our results next to the paper's, write the page."""
     from .paper import read_paper_table
     from .parts import image_tables
 
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> None:
     image_tables.run_image_table(
         options,
         "table4",
-        "Table IV of the ArcGrad paper, made again",
+        "Table IV of the ArcGrad paper, reproduced",
         [
             image_tables.ColumnSpec(
                 TITLES[augment],

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print ours beside theirs, write the page."""
+    """Train missing runs, print our results next to the paper's, write the page."""
     from .paper import read_paper_table
     from .parts import image_tables
 
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     image_tables.run_image_table(
         options,
         "table5",
-        "Table V of the ArcGrad paper, made again",
+        "Table V of the ArcGrad paper, reproduced",
         [
             image_tables.ColumnSpec(
                 title, fixed, figure, {method: float(row[column]) for method, row in theirs.items()}

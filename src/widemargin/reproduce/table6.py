@@ -24,19 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print ours beside theirs, write the page."""
+    """Train missing runs, print our results next to the paper's, write the page."""
     from .parts import image_tables
 
     image_tables.run_image_table(
         options,
         "table6",
-        "Table VI of the ArcGrad paper, made again",
+        "Table VI of the ArcGrad paper, reproduced",
         angle_columns({"data": "cifar10", "augment": "paper"}, with_paper=True),
     )
 
 
 def angle_columns(config_overrides: dict[str, object], *, with_paper: bool) -> list[image_tables.ColumnSpec]:
-    """The three angles of runs, with the paper's where it has measured the same."""
+    """Columns of the three angles of runs, with the paper's values if it has them."""
     from .paper import read_paper_table
     from .parts import image_tables
 

@@ -20,14 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what is missing, print ours beside theirs, write the page."""
+    """Train missing runs, print our results next to the paper's, write the page."""
     from .paper import read_paper_table
     from .parts import image_tables
     from .table6 import angle_columns
 
     theirs = {int(row.pop("epochs")): row for row in read_paper_table(7)}
     lengths = options.epochs or ([10] if options.size == "cpu" else [10, 20, 40, 90])
-    wanted = [
+    columns = [
         image_tables.ColumnSpec(
             f"{epochs} epochs",
             {"data": "cifar10", "augment": "paper", "epochs": epochs},
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> None:
         )
         for epochs in lengths
     ]
-    wanted += angle_columns({"data": "cifar10", "augment": "paper", "epochs": lengths[-1]}, with_paper=False)
-    image_tables.run_image_table(options, "table7", "Table VII of the ArcGrad paper, made again", wanted)
+    columns += angle_columns({"data": "cifar10", "augment": "paper", "epochs": lengths[-1]}, with_paper=False)
+    image_tables.run_image_table(options, "table7", "Table VII of the ArcGrad paper, reproduced", columns)

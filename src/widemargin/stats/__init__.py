@@ -1,13 +1,12 @@
-"""Which method is better, and is that more than chance: tests over many sets and over the folds of one.
+"""Significance tests of methods: over many data sets, and over the folds of one.
 
 Many sets, a score each (J. Demšar, Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 7,
 2006): `ranks`, `friedman`, then `nemenyi` with its critical difference, or `wilcoxon` with Holm's correction.
 One set, many folds that overlap (Nadeau & Bengio 2003; Bouckaert & Frank 2004): `corrected_t_test`, `interval`,
-`methods_not_worse`. `verdict_many_datasets` and `verdict_one_dataset` say the outcome in words and claim nothing
-untested.
+`methods_not_worse`. `verdict_many_datasets` and `verdict_one_dataset` state the outcome in words and make no claim
+without a test.
 
-Scores are the higher the better, as a table [sets, methods]. No torch is needed.
-
+Scores [sets, methods] are better the higher they are. The package does not need torch.
 >>> scores = [[0.91, 0.90, 0.85], [0.80, 0.80, 0.70], [0.99, 0.97, 0.96]]
 >>> mean_ranks(scores).round(2).tolist()
 [1.17, 1.83, 3.0]

@@ -1,6 +1,6 @@
-"""Tests on the folds of one set, Holm's correction for several tests at once, and the checks of scores for all tests.
+"""Tests on the folds of one data set, Holm's correction, and validation of scores for all tests.
 
-Scores are finite numbers of the right shape, and equal where they differ by float noise only.
+Scores must be finite; scores that differ only by floating-point noise count as equal.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ..io.errors import InputError
 FloatArray = NDArray[np.float64]
 
 SIGNIFICANT_DIGITS = 12
-"""Scores that agree to so many digits are equal: the same hundred folds summed in another order agree to 15."""
+"""Scores that agree to this many digits are equal; sums of the same hundred folds in another order agree to 15."""
 
 MAX_ABS_SCORE = 1e150
-"""Above, squares overflow."""
+"""Squares of larger scores overflow."""
 
 
 def check_score_table(scores: ArrayLike, decimals: int | None = None) -> FloatArray:
-    """Scores [sets, methods] as finite numbers, rounded to so many decimals where that is asked."""
+    """Validate scores [sets, methods] and return them as floats, optionally rounded to `decimals`."""
     values = to_finite_array("scores", scores, 2)
     if 0 in values.shape:
-        raise InputError(f"scores of shape {list(values.shape)} hold nothing; they must be [sets, methods]")
+        raise InputError(f"scores of shape {list(values.shape)} are empty; they must be [sets, methods]")
     if decimals is None:
         return values
     clipped_decimals = min(check_int_at_least("decimals", decimals, 0), 15)
-    large = np.abs(values) >= 1e15  # no decimals are left in these, and rounding would overflow
+    large = np.abs(values) >= 1e15  # these have no decimals left, and rounding would overflow
     return np.where(large, values, np.round(np.where(large, 0.0, values), clipped_decimals))
 
 
 def check_score_list(what: str, values: ArrayLike) -> FloatArray:
-    """A list of at least one finite number, such as the scores of one method on all folds."""
+    """Validate a non-empty list of finite numbers, such as the scores of one method on all folds."""
     checked_values = to_finite_array(what, values, 1)
     if not len(checked_values):
         raise InputError(f"{what} is empty; at least one number is needed")
@@ -47,7 +47,7 @@ def check_score_list(what: str, values: ArrayLike) -> FloatArray:
 
 
 def scaled_differences(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, float]:
-    """a − b as parts of the largest score, and that score; differences that are float noise are 0."""
+    """Return (a − b) / m and m, the largest absolute score; differences that are floating-point noise become 0."""
     first, second = check_score_list("a", a), check_score_list("b", b)
     if len(first) != len(second):
         raise InputError(f"a has {len(first)} scores and b {len(second)}; they must come from the same folds or sets")
@@ -56,17 +56,17 @@ def scaled_differences(a: ArrayLike, b: ArrayLike) -> tuple[FloatArray, float]:
 
 
 def round_float_noise(values: FloatArray, scale: float) -> FloatArray:
-    """Values as parts of `scale`, rounded to `SIGNIFICANT_DIGITS`, so that float noise makes no difference."""
-    return np.round(values / scale, SIGNIFICANT_DIGITS) + 0.0  # no negative zero
+    """Return `values / scale` rounded to `SIGNIFICANT_DIGITS`, which removes floating-point noise."""
+    return np.round(values / scale, SIGNIFICANT_DIGITS) + 0.0  # avoid negative zero
 
 
 def max_abs(*values: FloatArray) -> float:
-    """The largest magnitude, to be divided by: 1 where all values are 0."""
+    """Return the largest magnitude as a divisor: 1 if all values are 0."""
     return float(max(np.abs(part).max() for part in values)) or 1.0
 
 
 def check_fraction(what: str, value: Any) -> float:
-    """A share or a level: a number strictly between 0 and 1."""
+    """Validate a fraction or a level: a number strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise InputError(f"{what}={value!r} must be a number between 0 and 1")
     return float(value)
@@ -78,14 +78,14 @@ def check_int_at_least(what: str, value: Any, low: int) -> int:
     return int(value)
 
 
-def to_finite_array(what: str, given: ArrayLike, dimensions: int) -> FloatArray:
+def to_finite_array(what: str, array: ArrayLike, dimensions: int) -> FloatArray:
     try:
-        values = np.asarray(given, dtype=np.float64)
+        values = np.asarray(array, dtype=np.float64)
     except (ValueError, TypeError):
         raise InputError(f"{what} must be numbers, in rows of the same length") from None
     if values.ndim != dimensions:
-        wanted = "[sets, methods]" if dimensions == 2 else "a plain list of numbers"
-        raise InputError(f"{what} of shape {list(values.shape)} must be {wanted}")
+        expected = "[sets, methods]" if dimensions == 2 else "a plain list of numbers"
+        raise InputError(f"{what} of shape {list(values.shape)} must be {expected}")
     wrong = np.argwhere(~np.isfinite(values))
     if len(wrong):
         at = "".join(f"[{int(i)}]" for i in wrong[0])
@@ -102,7 +102,7 @@ def to_finite_array(what: str, given: ArrayLike, dimensions: int) -> FloatArray:
 
 
 def holm(p: ArrayLike) -> FloatArray:
-    """Adjusted p-values in the given order: with `p ≤ alpha` of these, some false claim has a chance of ≤ alpha.
+    """Return Holm-adjusted p-values in the given order; testing `p ≤ alpha` keeps the family-wise error rate at alpha.
 
     The i-th smallest of m is `max_{j ≤ i} min(1, (m − j + 1) p_j)`.
 
@@ -128,7 +128,7 @@ def holm(p: ArrayLike) -> FloatArray:
 # r runs of k folds, J = k r.
 
 Split = float | tuple[float, float]
-"""How a set is split: the share of its test part (0.1 for ten folds), or `(n_train, n_test)`."""
+"""Split of a set: the fraction of its test part (0.1 for ten folds), or `(n_train, n_test)`."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ class CorrectedTResult:
 def corrected_t_test(a: ArrayLike, b: ArrayLike, test_fraction: Split, *, level: float = 0.95) -> CorrectedTResult:
     """Corrected resampled t-test of two methods on the same J folds: two-sided, J − 1 degrees of freedom.
 
-    Where all folds agree there is no variance to divide by. No difference in any fold: p = 1. The same
-    difference in every fold: scores of a fold are coarse, so this is no proof that the next fold would
-    show it too, and p = 0 would claim just that. The variance is then taken as if one further fold had shown
-    no difference, `d²/(J+1)`: p falls with more folds and never reaches 0. One fold alone has p = 1.
+    If all folds agree there is no variance to divide by. No difference in any fold: p = 1. The same difference in every
+    fold: scores of a fold are coarse, so the next fold may differ, and p = 0 would be wrong. The variance is then
+    computed as if one further fold had shown no difference, `d²/(J+1)`: p falls with more folds and never reaches 0.
+    A single fold has p = 1.
 
     >>> c = corrected_t_test([0.9, 0.8, 0.9, 0.8, 1.0], [0.8, 0.8, 0.8, 0.7, 0.8], test_fraction=0.2)
     >>> round(c.difference, 3), round(c.t, 3), c.df, round(c.p, 4)
@@ -176,9 +176,9 @@ def interval(
 ) -> tuple[float, float]:
     """Confidence interval of a method's mean score over folds, with the corrected variance.
 
-    `bounds` cut it at what a score can be, such as (0, 100). Folds that all agree give an interval of width 0:
-    they hold no word on how far another set of folds may lie. One fold alone says nothing of it either,
-    and gets all that is allowed.
+    `bounds` clip it to the range of a score, such as (0, 100). Folds that all agree give an interval of width 0,
+    because they contain no information about the spread of other folds. A single fold gives an unbounded interval,
+    clipped to `bounds`.
 
     >>> [round(end, 3) for end in interval([0.9, 0.8, 0.9, 0.8, 1.0], test_fraction=0.2)]
     [0.724, 1.036]
@@ -199,7 +199,7 @@ def methods_not_worse(
     *,
     family: Literal["best", "pairs"] = "best",
 ) -> set[str]:
-    """Names of the best mean and of all that are not significantly worse: `corrected_t_test` with Holm's correction.
+    """Return the method with the best mean and all that `corrected_t_test` with Holm's correction does not find worse.
 
     See `p_values_against_best` for `family`.
 
@@ -214,11 +214,11 @@ def methods_not_worse(
 def p_values_against_best(
     folds: Mapping[str, Sequence[float]], test_fraction: Split, *, family: Literal["best", "pairs"] = "best"
 ) -> dict[str, float]:
-    """Adjusted p of every method against the one with the best mean (the first of them), which has p = 1.
+    """Return the adjusted p of every method against the one with the best mean (the first in a tie), which has p = 1.
 
-    `family` says over which tests Holm's correction goes: those with the best, or all pairs. The best is found in
-    the same folds, so that of methods all alike the first picks the widest of all gaps: of seven such methods
-    one is called worse in 11 % of cases at alpha = 0.05, with "pairs" in under 5 %.
+    `family` selects the tests that Holm's correction covers: those against the best, or all pairs. Because the best is
+    selected on the same folds, the first is too liberal: among seven equal methods one is called worse in 11 % of cases
+    at alpha = 0.05, with "pairs" in fewer than 5 %.
     """
     if family not in ("best", "pairs"):
         raise InputError(f"family={family!r} must be 'best' or 'pairs'")
@@ -233,9 +233,9 @@ def p_values_against_best(
 
 
 def best_methods(folds: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
-    """Names of the methods with the highest mean, several if they tie; the folds of all must be as many."""
+    """Return the methods with the highest mean, several in a tie; all must have the same number of folds."""
     if not folds:
-        raise InputError("folds hold no method; at least one is needed")
+        raise InputError("folds is empty; at least one method is needed")
     values = {name: check_score_list(f"folds of {name!r}", scores) for name, scores in folds.items()}
     first = next(iter(values))
     for name, scores in values.items():
@@ -248,7 +248,7 @@ def best_methods(folds: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
 
 
 def _variance_factor(folds: int, test_fraction: Split) -> float:
-    """`1/J + n_test/n_train`: what stands in place of 1/J in the variance of a mean of J overlapping folds."""
+    """`1/J + n_test/n_train`, which replaces 1/J in the variance of a mean over J overlapping folds."""
     if isinstance(test_fraction, tuple):
         if len(test_fraction) != 2 or not all(0 < n < math.inf for n in test_fraction):
             raise InputError(f"test_fraction={test_fraction!r} must be (n_train, n_test), both above 0")
@@ -258,7 +258,7 @@ def _variance_factor(folds: int, test_fraction: Split) -> float:
 
 
 def _mean_and_error(values: FloatArray, test_fraction: Split) -> tuple[float, float]:
-    """Mean and its standard error, which is not known of one fold, and 0 where all folds are equal."""
+    """Return the mean and its standard error: NaN for one fold, 0 if all folds are equal."""
     factor = _variance_factor(len(values), test_fraction)
     if (values == values[0]).all():
         return float(values[0]), 0.0 if len(values) > 1 else math.inf

@@ -1,4 +1,4 @@
-"""Methods compared by their ranks over many sets: mean ranks, wins, and the tests of Friedman, Nemenyi and Wilcoxon."""
+"""Rank tests over many data sets: mean ranks, wins, and the tests of Friedman, Nemenyi and Wilcoxon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .fold_tests import (
 
 
 def rank_ascending(values: FloatArray) -> FloatArray:
-    """Ranks of a list, 1 for the lowest; equal values share the mean of their ranks.
+    """Return the ranks of a list, 1 for the lowest; ties share the mean of their ranks.
 
     >>> rank_ascending(np.array([0.2, 0.1, 0.2])).tolist()
     [2.5, 1.0, 2.5]
@@ -37,10 +37,10 @@ def rank_ascending(values: FloatArray) -> FloatArray:
 
 
 def ranks(scores: ArrayLike, *, decimals: int | None = None) -> FloatArray:
-    """Ranks [sets, methods] of scores [sets, methods]: 1 is the best (highest), ties share the mean rank.
+    """Return the ranks [sets, methods] of scores [sets, methods]: 1 is the best (highest), ties share the mean rank.
 
-    Scores that agree to 12 digits tie, for sums of floats differ by that without any meaning. `decimals`
-    makes those tie that agree to so many decimals, as in a printed table.
+    Scores that agree to 12 digits tie, because sums of floats differ by that much. With `decimals`, scores that agree
+    to that many decimals tie, as in a printed table.
 
     >>> ranks([[0.91, 0.90, 0.85], [0.80, 0.80, 0.70]]).tolist()
     [[1.0, 2.0, 3.0], [1.5, 1.5, 3.0]]
@@ -53,21 +53,21 @@ def ranks(scores: ArrayLike, *, decimals: int | None = None) -> FloatArray:
 
 
 def mean_ranks(scores: ArrayLike, *, decimals: int | None = None) -> FloatArray:
-    """Mean rank [methods] over all sets, 1 at best."""
+    """Return the mean rank [methods] over all sets; 1 is the best possible."""
     mean: FloatArray = ranks(scores, decimals=decimals).mean(axis=0)
     return mean
 
 
 @dataclass(frozen=True)
 class Wins:
-    """On how many sets each method has the highest score, and on how many of these another one has it too."""
+    """Number of sets on which each method has the highest score, and on how many of these it shares it."""
 
     counts: tuple[int, ...]
     tie_counts: tuple[int, ...]
 
 
 def wins(scores: ArrayLike, *, decimals: int | None = None) -> Wins:
-    """Wins of each method; a tie at the top counts for each of the tied.
+    """Count the wins of each method; a tie at the top counts for each tied method.
 
     >>> wins([[0.91, 0.90, 0.85], [0.80, 0.80, 0.70]])
     Wins(counts=(2, 1, 0), tie_counts=(1, 1, 0))
@@ -78,18 +78,18 @@ def wins(scores: ArrayLike, *, decimals: int | None = None) -> Wins:
     return Wins(tuple(top.sum(axis=0).tolist()), tuple(tied.sum(axis=0).tolist()))
 
 
-# The Friedman test: do methods differ at all over these sets?
+# The Friedman test: do the methods differ at all over these sets?
 #
 # M. Friedman, JASA 32, 1937; ties as in W. J. Conover, Practical Nonparametric Statistics, 3rd ed., 5.8; the F
-# of R. L. Iman & J. M. Davenport, Communications in Statistics 9, 1980, less timid than chi-square. Of few sets
-# both are poor: three methods over three sets reach F's 5 % in 19 % of all cases by chance alone. So `p` comes
-# from permuted ranks there, and from the sign test where only two methods are compared.
+# of R. L. Iman & J. M. Davenport, Communications in Statistics 9, 1980, less conservative than chi-square. Over few
+# sets both are inaccurate: with three methods and three sets F reaches its 5 % level in 19 % of cases by chance. So `p`
+# comes from permuted ranks there, and from the sign test if only two methods are compared.
 
 MIN_DATASETS_FOR_F_TEST = 10
-"""Below this, p comes from permuted ranks; from here on F is right to within a percent or so."""
+"""With fewer sets, p comes from permuted ranks; from here on F is accurate to about a percent."""
 
 MAX_PERMUTATIONS = 100_000
-"""Permutations held at a time: all of them where that is enough, else as many random ones are drawn."""
+"""Permutations held at a time: all of them if there are no more, otherwise this many random ones."""
 
 
 @dataclass(frozen=True)
@@ -107,11 +107,11 @@ class FriedmanResult:
 
 
 def friedman(scores: ArrayLike, *, decimals: int | None = None, tie_correction: bool = True) -> FriedmanResult:
-    """Test that all methods are alike on scores [sets, methods]; all ties give p = 1.
+    """Test the hypothesis that all methods are equal on scores [sets, methods]; all ties give p = 1.
 
-    `χ² = (k−1) Σ_j (R_j − N(k+1)/2)² / Σ_ij (r_ij − (k+1)/2)²` with rank sums R_j, which is right under
-    ties; `F = (N−1) χ² / (N(k−1) − χ²)` with k−1 and (k−1)(N−1) degrees of freedom. `tie_correction=False` takes
-    the denominator without ties, as Demšar (2006) prints it.
+    `χ² = (k−1) Σ_j (R_j − N(k+1)/2)² / Σ_ij (r_ij − (k+1)/2)²` with rank sums R_j, which is correct under
+    ties; `F = (N−1) χ² / (N(k−1) − χ²)` with k−1 and (k−1)(N−1) degrees of freedom. `tie_correction=False` uses
+    the denominator without ties, as printed by Demšar (2006).
 
     >>> many = friedman([[0.9, 0.8, 0.7], [0.8, 0.9, 0.6], [0.9, 0.7, 0.6], [0.8, 0.7, 0.6]] * 3)
     >>> many.test, round(many.chi2, 2), round(many.f, 2), many.p < 0.001
@@ -122,7 +122,7 @@ def friedman(scores: ArrayLike, *, decimals: int | None = None, tie_correction: 
     r = ranks(scores, decimals=decimals)
     n, k = r.shape
     if k < 2:
-        raise InputError("the Friedman test compares methods; scores hold only one")
+        raise InputError("the Friedman test needs at least two methods; scores have one column")
     centered_ranks = r - (k + 1) / 2
     spread = float((centered_ranks**2).sum()) if tie_correction else n * k * (k * k - 1) / 12
     max_chi2 = float(n * (k - 1))
@@ -143,7 +143,7 @@ def _chi2_sf(chi2: float, df: int) -> float:
 
 
 def _iman_davenport(chi2: float, r: FloatArray, max_chi2: float) -> tuple[float, float]:
-    """F and its p. Where all sets agree F is infinite and p the chance of that: `(1/arrangements)^(N−1)`."""
+    """Return F and its p. If all sets agree, F is infinite and p is the chance of that: `(1/arrangements)^(N−1)`."""
     from scipy.special import fdtrc
 
     n, k = r.shape
@@ -156,7 +156,7 @@ def _iman_davenport(chi2: float, r: FloatArray, max_chi2: float) -> tuple[float,
 
 
 def _sign_test(centered_ranks: FloatArray) -> float:
-    """Two methods: only who is ahead is left of the ranks. Exact; sets with a tie say nothing."""
+    """Exact sign test of two methods; sets with a tie do not count."""
     from scipy.special import bdtr
 
     ahead, behind = int((centered_ranks < 0).sum()), int((centered_ranks > 0).sum())
@@ -174,9 +174,9 @@ def _permutation_test(centered_ranks: FloatArray) -> tuple[float, str]:
 
 
 def _exact_permutation_p(centered_ranks: FloatArray, observed: float) -> float | None:
-    """Share of all orders within each set whose rank sums differ as much; None where they are too many.
+    """Fraction of all orders within each set whose rank sums differ at least as much; None if there are too many.
 
-    Which method has which sum does not matter, so sums are kept in order and equal ones together.
+    The order of the methods does not matter, so rank sums are sorted and equal ones merged.
     """
     k = centered_ranks.shape[1]
     sums: FloatArray = centered_ranks[:1]
@@ -191,7 +191,7 @@ def _exact_permutation_p(centered_ranks: FloatArray, observed: float) -> float |
 
 
 def _random_permutation_p(centered_ranks: FloatArray, observed: float) -> float:
-    """The same share among random orders (from a fixed seed), the given one included, which keeps the level."""
+    """The same fraction among random orders (fixed seed), including the observed one, which keeps the test valid."""
     rng = np.random.default_rng(0)
     sums = np.zeros((MAX_PERMUTATIONS - 1, centered_ranks.shape[1]))
     for row in centered_ranks:
@@ -205,7 +205,7 @@ def _random_permutation_p(centered_ranks: FloatArray, observed: float) -> float:
 
 
 def q_alpha(num_methods: int, alpha: float = 0.05) -> float:
-    """Quantile of the studentized range of so many methods, over √2 (Demšar's Table 5).
+    """Quantile of the studentized range of `num_methods` methods, divided by √2 (Demšar's Table 5).
 
     >>> [round(q_alpha(k), 3) for k in (2, 3, 4, 5)]
     [1.96, 2.344, 2.569, 2.728]
@@ -223,7 +223,7 @@ def _studentized_range_quantile(num_methods: int, alpha: float) -> float:
 
 
 def critical_difference(num_methods: int, num_datasets: int, alpha: float = 0.05) -> float:
-    """Methods differ whose mean ranks are at least this far apart: `q_alpha √(k(k+1) / 6N)`.
+    """Smallest difference of mean ranks that is significant: `q_alpha √(k(k+1) / 6N)`.
 
     >>> round(critical_difference(num_methods=4, num_datasets=14), 2)
     1.25
@@ -234,7 +234,7 @@ def critical_difference(num_methods: int, num_datasets: int, alpha: float = 0.05
 
 
 def nemenyi(mean_ranks: ArrayLike, num_datasets: int) -> FloatArray:
-    """p-values [methods, methods] of all pairs, 1 on the diagonal, good for all pairs at once.
+    """Return p-values [methods, methods] of all pairs, adjusted for all pairs, with 1 on the diagonal.
 
     >>> nemenyi([3.143, 2.0, 2.893, 1.964], num_datasets=14).round(3)[0].tolist()
     [1.0, 0.089, 0.956, 0.074]
@@ -257,9 +257,9 @@ def nemenyi(mean_ranks: ArrayLike, num_datasets: int) -> FloatArray:
 
 
 def cliques(mean_ranks: ArrayLike, cd: float) -> tuple[tuple[int, ...], ...]:
-    """Largest groups of two or more methods whose mean ranks lie within less than `cd`: a diagram's bars.
+    """Return the largest groups of two or more methods with mean ranks less than `cd` apart: the bars of a diagram.
 
-    Methods are given by their index, the best first; groups may overlap, none holds another.
+    Methods are indices, the best first; groups may overlap, and none contains another.
 
     >>> cliques([1.2, 3.0, 2.1, 1.9], cd=1.0)
     ((0, 3, 2), (2, 1))
@@ -269,7 +269,7 @@ def cliques(mean_ranks: ArrayLike, cd: float) -> tuple[tuple[int, ...], ...]:
         raise InputError(f"cd={cd!r} must be a number of at least 0")
     order = np.argsort(mean, kind="stable")
     sorted_ranks = mean[order]
-    ends = [0]  # where the group that begins at each method ends
+    ends = [0]  # end of the group that begins at each method
     for start in sorted_ranks:
         ends.append(int(((sorted_ranks - start < cd) | (sorted_ranks == start)).sum()))
     grown = [(start, end) for start, (before, end) in enumerate(pairwise(ends)) if end > before and end - start > 1]
@@ -283,17 +283,17 @@ def _rank_difference_std(num_methods: int, num_datasets: int) -> float:
 
 # Wilcoxon's signed-rank test of two methods over sets, and of many with Holm's correction.
 #
-# F. Wilcoxon, Biometrics 1, 1945; zeros as in J. W. Pratt, JASA 54, 1959: they take part in the ranking and then
-# have no sign. Demšar (2006) gives half of their ranks to either side, which shifts both sums alike: the exact
-# p is the same, and his sums are the ones returned. Dropping zeros before the ranking (scipy's default)
-# would throw away the sets on which methods do not differ.
+# F. Wilcoxon, Biometrics 1, 1945; zeros as in J. W. Pratt, JASA 54, 1959: they are ranked and then
+# have no sign. Demšar (2006) gives half of their ranks to each side, which shifts both sums equally: the exact
+# p is the same, and his sums are returned. Dropping zeros before the ranking (scipy's default)
+# would ignore the sets on which the methods do not differ.
 
 MAX_EXACT_DATASETS = 100
 
 
 @dataclass(frozen=True)
 class SignedRankResult:
-    """Sums of ranks for and against the first method (zeros split evenly), and the two-sided p."""
+    """Rank sums for and against the first method (zeros split evenly), and the two-sided p."""
 
     plus: float
     minus: float
@@ -302,11 +302,11 @@ class SignedRankResult:
 
 
 def signed_rank_test(a: ArrayLike, b: ArrayLike) -> SignedRankResult:
-    """Does `a` score higher or lower than `b` over sets? p = 1 where they never differ.
+    """Two-sided Wilcoxon signed-rank test of `a` against `b` over sets; p = 1 if they never differ.
 
-    Up to 100 sets p is exact, with ties and zeros too: the distribution of the sum over all signs of the
-    ranks as they are. Above, it is normal with the variance of these ranks. Differences that agree
-    to 12 digits tie.
+    Up to 100 sets p is exact, also with ties and zeros: the distribution of the sum over all signs of the actual
+    ranks. Above, it is the normal approximation with the variance of these ranks. Differences that agree to 12 digits
+    tie.
 
     >>> signed_rank_test([0.9, 0.8, 0.7, 0.95, 0.6, 0.7], [0.8, 0.6, 0.4, 0.55, 0.1, 0.1])
     SignedRankResult(plus=21.0, minus=0.0, p=0.03125, exact=True)
@@ -330,7 +330,7 @@ def signed_rank_test(a: ArrayLike, b: ArrayLike) -> SignedRankResult:
 
 @dataclass(frozen=True)
 class PairTest:
-    """Two methods by their column, the test of the first against the second, and p after Holm's correction."""
+    """Two methods (columns), the test of the first against the second, and p after Holm's correction."""
 
     first: int
     second: int
@@ -339,7 +339,7 @@ class PairTest:
 
 
 def wilcoxon(scores: ArrayLike, control: int | None = None, *, decimals: int | None = None) -> tuple[PairTest, ...]:
-    """Signed-rank tests over scores [sets, methods]: the method `control` with every other, or all pairs.
+    """Signed-rank tests over scores [sets, methods]: method `control` against every other, or all pairs.
 
     Holm's correction is over the tests returned.
 
@@ -360,9 +360,9 @@ def wilcoxon(scores: ArrayLike, control: int | None = None, *, decimals: int | N
 
 
 def _exact_signed_rank_p(rank: FloatArray, rank_difference: float) -> float:
-    """Share of all sign choices that lean as far either way; ranks are doubled to be whole numbers."""
+    """Fraction of all sign assignments at least as extreme in either direction; ranks are doubled to be integers."""
     steps = np.round(2 * rank).astype(int).tolist()
-    chance = np.ones(1)  # of each doubled sum of ranks with a plus
+    chance = np.ones(1)  # probability of each doubled sum of positive ranks
     for step in steps:
         longer = np.zeros(len(chance) + step)
         longer[: len(chance)] += 0.5 * chance

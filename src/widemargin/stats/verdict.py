@@ -1,7 +1,7 @@
-"""The outcome of a comparison in plain words: two sentences at most, and no claim without a test.
+"""The outcome of a comparison in plain words: at most two sentences, and no claim without a test.
 
-`verdict_one_dataset` and `verdict_many_datasets` compare methods; `verdict_if_not_comparable` says by what simple
-baselines reach whether the methods fit a table well enough to be compared at all.
+`verdict_one_dataset` and `verdict_many_datasets` compare methods; `verdict_if_not_comparable` decides from the scores
+of simple baselines whether the methods fit a table well enough to be compared at all.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ or because no method has numbers."""
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison shows.
+    """Outcome of a comparison.
 
-    `best` has the best mean score or mean rank (several if they tie), shown or not. `worse` are those that a
-    test named in the sentence finds worse than the first of them; nothing is claimed of the others.
-    `p` belongs to the first test: Friedman's, or the smallest adjusted p where each method is tested.
+    `best` has the best mean score or mean rank (several in a tie), significant or not. `worse` are the methods that a
+    test named in the sentence finds worse than the first of them; nothing is claimed about the others. `p` belongs to
+    the first test: Friedman's, or the smallest adjusted p if each method is tested.
     """
 
     best: tuple[str, ...]
@@ -57,9 +57,9 @@ def verdict_one_dataset(
     metric: str = "",
     higher_is_better: bool = True,
 ) -> Verdict:
-    """Methods on the same folds of one set, by the corrected resampled t-test with Holm's correction.
+    """Compare methods on the same folds of one set by the corrected resampled t-test with Holm's correction.
 
-    `metric` is what the sentence calls the scores; those of a metric such as log loss are the lower the better.
+    `metric` names the scores in the sentence; set `higher_is_better=False` for a metric such as log loss.
 
     >>> scores = {"arcgrad": [91, 89, 92, 90, 93], "softmax": [90, 90, 91, 90, 92], "adacos": [50, 52, 49, 51, 50]}
     >>> print(verdict_one_dataset(scores, test_fraction=0.2).sentence)
@@ -96,7 +96,7 @@ correction, adjusted p = 4.08e-05). softmax is not significantly worse.
 
 
 def negate_scores(folds: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Scores with the other sign, so that of a metric such as log loss the higher is the better."""
+    """Return scores with the opposite sign, so that higher is better for a metric such as log loss."""
     return {name: [-score for score in scores] for name, scores in folds.items()}
 
 
@@ -109,11 +109,11 @@ def verdict_many_datasets(
     metric: str = "",
     higher_is_better: bool = True,
 ) -> Verdict:
-    """Methods over many sets, scores [sets, methods]: Friedman first, pairs only if it rejects.
+    """Compare methods over many sets, scores [sets, methods]: the Friedman test first, pairs only if it rejects.
 
     The best mean rank is then compared with the others by Nemenyi's test and by Wilcoxon's with Holm's correction.
-    Wilcoxon's may favour the other side; such a contradiction is no claim. Two methods need one test
-    only, Wilcoxon's (Demšar 2006, section 3.1). `metric` is what the sentence calls the scores.
+    If Wilcoxon's favours the other method, the tests contradict each other and nothing is claimed. Two methods need
+    only Wilcoxon's test (Demšar 2006, section 3.1). `metric` names the scores in the sentence.
 
     >>> scores = [[0.9, 0.8, 0.7], [0.8, 0.9, 0.6], [0.9, 0.7, 0.6], [0.8, 0.7, 0.6]]
     >>> print(verdict_many_datasets(scores, ["arcgrad", "softmax", "adacos"]).sentence)
@@ -210,26 +210,26 @@ def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-# Whether methods fit a table well enough to be compared, by what simple baselines reach on the same folds.
+# Comparability: do the methods fit a table well enough, judged by simple baselines on the same folds?
 #
 # Methods that are all worse than logistic regression or a random forest differ in how badly their settings suit the
-# table, not in what they can do: their order may turn round with other settings. So no statement is made about them
-# where a baseline is significantly ahead of every one on the test parts, or by 5 points even of their accuracy on the
-# training parts, nor where none is better than always answering the most frequent class. Methods that fit their own
-# training rows no better than a baseline answers new ones underfit.
+# table, not in what they can reach: other settings may reverse their order. So no statement is made about them
+# if a baseline is significantly ahead of every one on the test parts, or its test accuracy exceeds even their accuracy
+# on the training parts by 5 points, or if none is better than the majority class. Methods that fit their own training
+# rows no better than a baseline predicts new rows underfit.
 #
-# Tests are corrected resampled t-tests (`fold_tests.corrected_t_test`) on the folds that both have. A claim about every
-# method needs every one of its tests, so that its p is the largest of them (an intersection-union test: R. L. Berger,
-# Technometrics 24, 1982); Holm's correction goes over the baselines.
+# Tests are corrected resampled t-tests (`fold_tests.corrected_t_test`) on the common folds. A claim about every
+# method needs every one of its tests, so its p is the largest of them (an intersection-union test: R. L. Berger,
+# Technometrics 24, 1982); Holm's correction covers the baselines.
 
 ScoresByMethod = Mapping[str, Sequence[float]]
 
 MIN_LEAD_OVER_MAJORITY = 0.2
-"""A lead over the majority class of this share of its errors is more than chance, though few folds may not show it."""
+"""A lead over the majority class of this fraction of its errors counts as real even if few folds do not show it."""
 UNDERFIT_GAP = 5.0
-"""Percent points by which a baseline's test accuracy must exceed a training accuracy for this to be low."""
+"""Percentage points by which a baseline's test accuracy must exceed a training accuracy to call it low."""
 OVERFIT_GAP = 10.0
-"""Percent points from test to training accuracy from which on a method behind a baseline is said to overfit."""
+"""Percentage points between training and test accuracy from which a method behind a baseline is said to overfit."""
 
 _TEST_NAME = "corrected resampled t-test, Holm over the baselines"
 
@@ -240,40 +240,40 @@ class FoldScores(NamedTuple):
 
     test: ScoresByMethod
     train: ScoresByMethod
-    """Accuracies on the training parts; methods of which it is not known are absent."""
+    """Accuracies on the training parts; methods without them are absent."""
     baselines: ScoresByMethod
-    """On the test parts, perhaps of fewer folds: the first ones."""
+    """Scores of the baselines on the test parts, possibly of the first folds only."""
     majority: Sequence[float] = ()
     metric: str = ""
-    """What the scores are called; empty for accuracy."""
+    """Name of the scores in sentences; empty for accuracy."""
     is_percent: bool = True
     higher_is_better: bool = True
     test_accuracy: ScoresByMethod | None = None
-    """Accuracies of the methods on the test parts; None where the scores are accuracies."""
+    """Accuracies of the methods on the test parts; None if the scores are accuracies."""
     baseline_accuracy: ScoresByMethod | None = None
 
     def is_above_chance(self, folds: Sequence[float]) -> bool:
-        """Whether the lead over the majority class on the folds in common is a large share of its errors."""
+        """True if the lead over the majority class on the common folds is a large fraction of its errors."""
         count, perfect = min(len(folds), len(self.majority)), 100.0 if self.is_percent else 0.0
         errors = abs(perfect - float(np.mean(self.majority[:count])))
         lead = errors - abs(perfect - float(np.mean(folds[:count])))
         return lead >= MIN_LEAD_OVER_MAJORITY * errors
 
     def negate_losses(self) -> FoldScores:
-        """The same with scores of which the higher is the better one."""
+        """Return the same scores with the sign changed if lower is better, so that higher is better."""
         if self.higher_is_better:
             return self
         majority = [-score for score in self.majority]
         return self._replace(test=negate_scores(self.test), baselines=negate_scores(self.baselines), majority=majority)
 
     def describe(self, signed_score: float) -> str:
-        """A score as a sentence names it."""
+        """Format a score for a sentence."""
         score = signed_score if self.higher_is_better else -signed_score
         return f"{score:.1f} %" if self.is_percent else f"{score:.3f}"
 
 
 def verdict_if_not_comparable(scores: FoldScores, test_fraction: Split, alpha: float = 0.05) -> Verdict | None:
-    """Why nothing can be said about the methods; None where they can be compared.
+    """Return the reason why the methods cannot be compared; None if they can.
 
     >>> scores = FoldScores(
     ...     {"a": [38, 39, 40, 38], "b": [30, 31, 31, 29]},
@@ -296,9 +296,9 @@ def _verdict_if_behind_baseline(scores: FoldScores, test_fraction: Split, alpha:
         return None
     test_accuracy = scores.test if scores.test_accuracy is None else scores.test_accuracy
     accuracies = scores.baselines if scores.baseline_accuracy is None else scores.baseline_accuracy
-    known = scores.train.keys() == scores.test.keys()  # of every method, how well it fits the training parts
+    has_train = scores.train.keys() == scores.test.keys()  # training accuracies of every method are available
     ahead = _baselines_ahead_of_all(scores.baselines, scores.test, test_fraction, alpha)
-    if known:
+    if has_train:
         better = _baselines_ahead_of_all(accuracies, scores.train, test_fraction, alpha, UNDERFIT_GAP)
         ahead = {**{name: p for name, p in better.items() if name in scores.baselines}, **ahead}
     if not ahead:
@@ -306,7 +306,7 @@ def _verdict_if_behind_baseline(scores: FoldScores, test_fraction: Split, alpha:
     baseline = max(ahead, key=lambda name: float(np.mean(scores.baselines[name])))
     reached, count = float(np.mean(scores.baselines[baseline])), len(scores.baselines[baseline])
     (best, mean), accuracy = _best_mean(scores.test, count), _best_mean(test_accuracy, count)[1]
-    fitted = _best_mean(scores.train, count)[1] if known else None
+    fitted = _best_mean(scores.train, count)[1] if has_train else None
     tested = f"({_TEST_NAME}, adjusted p = {ahead[baseline]:.3g})"
     new_rows_accuracy = float(np.mean(accuracies[baseline]))
     if fitted is not None and new_rows_accuracy >= fitted:
@@ -348,7 +348,7 @@ def _verdict_if_at_chance(scores: FoldScores, test_fraction: Split, alpha: float
 def _baselines_ahead_of_all(
     baselines: ScoresByMethod, methods: ScoresByMethod, test_fraction: Split, alpha: float, min_lead: float = 0.0
 ) -> dict[str, float]:
-    """Baselines that are significantly ahead of every method, and by at least so many points, with their p."""
+    """Return the baselines significantly ahead of every method, by at least `margin` points, with their p."""
     worst = [
         max(_p_value_ahead(folds, other, test_fraction) for other in methods.values()) for folds in baselines.values()
     ]
@@ -358,14 +358,14 @@ def _baselines_ahead_of_all(
 
 
 def _p_value_ahead(folds: Sequence[float], other: Sequence[float], test_fraction: Split) -> float:
-    """p of the test on the folds in common; 1 where these are not the higher ones."""
+    """p of the test on the common folds; 1 unless `folds` have the higher mean."""
     count = min(len(folds), len(other))
-    found = corrected_t_test(folds[:count], other[:count], test_fraction)
-    return found.p if found.difference > 0 else 1.0
+    test = corrected_t_test(folds[:count], other[:count], test_fraction)
+    return test.p if test.difference > 0 else 1.0
 
 
 def _best_mean(methods: ScoresByMethod, num_folds: int) -> tuple[str, float]:
-    """The method with the highest mean over the first so many folds, and that mean."""
+    """Return the method with the highest mean over the first `num_folds` folds, and that mean."""
     means = {name: float(np.mean(folds[:num_folds])) for name, folds in methods.items()}
     best = max(means, key=lambda name: means[name])
     return best, means[best]

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encode import check_width
 from ..data.tabular.encoder import TableEncoder
+from ..data.tabular.grid import Grid
 from ..data.tabular.load import TableData, load_table
 from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, select_rows, split_rows
 from ..data.tabular.read import read_labels, resolve_target
 from ..data.tabular.table import Table
-from ..data.tabular.text import Grid
 from ..io.errors import InputError, format_value
 from ..io.progress import progress_bar
 from ..io.text import print_escaped

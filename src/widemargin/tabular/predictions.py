@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.tabular.encoder import TableEncoder, to_grid
+from ..data.tabular.grid import Grid
 from ..data.tabular.parquet import import_pyarrow
 from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, split_rows
 from ..data.tabular.readings import ColumnReading
 from ..data.tabular.table import join_names
-from ..data.tabular.text import Grid
 from ..io.errors import InputError
 from .estimator import MarginClassifier
 from .single import BLOCK_VALUES

@@ -1,1 +1,1 @@
-"""`widemargin tour`: from squared error to ArcGrad, a short section each with a picture to move, and the numbers."""
+"""`widemargin tour`: a page from squared error to ArcGrad in short sections with interactive pictures."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from ..losses.grammar import parse
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 BLUE, RED, GREEN, GOLD, PURPLE = "#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377"
 
 
 def outliers() -> Section:
-    """L1, L2 and Huber: where is the middle of these points?"""
+    """L1, L2 and Huber with one outlier."""
     good = torch.tensor([1.6, 1.8, 2.0, 2.1, 2.3])
     grid = torch.linspace(-1.0, 12.0, 1301)
     losses = {"l2": BLUE, "l1": RED, "huber": GREEN}
@@ -27,21 +27,21 @@ def outliers() -> Section:
             shown = heights[::20].tolist()
             curves.append(Curve(name, list(zip(grid[::20].tolist(), shown, strict=True)), colour))
             lines.append((best, colour, f"{best:.2f}"))
-            captions.append(f"{name} settles at {best:.2f}")
+            captions.append(f"{name}: minimum at {best:.2f}")
         dots = [(float(p), 0.0, "currentColor") for p in points]
-        axes = AxesSpec((-1, 12), (0, 16), "where the answer is put", "mean loss")
+        axes = AxesSpec((-1, 12), (0, 16), "prediction", "mean loss")
         picture = draw_xy_chart(
-            curves, axes, "Mean loss by answer for L2, L1 and Huber", Marks(dots=dots, vertical_lines=lines)
+            curves, axes, "Mean loss over the prediction for L2, L1 and Huber", Marks(dots=dots, vertical_lines=lines)
         )
         return Frame(f"{far:g}", picture, "; ".join(captions))
 
     return Section(
         "outliers",
-        "One wrong point",
+        "One outlier",
         (
-            "Five measurements agree on about 2. A sixth is moved away. The squared error (L2) settles at the mean and "
-            "runs after the stray point; the absolute error (L1) settles at the median and hardly notices; Huber is "
-            "squared nearby and absolute far away.",
+            "Five measurements are about 2, a sixth is moved away. The minimum of the squared error (L2) is the mean, "
+            "which follows the outlier; that of the absolute error (L1) is the median, which hardly moves; Huber is "
+            "squared near 0 and absolute far from it.",
         ),
         make_slider_figure("the sixth measurement", (2.0, 3.0, 4.0, 6.0, 8.0, 10.0, 11.0), make_frame, 4),
         commands=("widemargin losses huber",),
@@ -69,7 +69,7 @@ def cross_entropy() -> Section:
         dots = [(at, values[0].item(), BLUE), (at, values[1].item(), RED)]
         picture = draw_xy_chart(
             curves,
-            AxesSpec((0, 1), (0, 4), "probability given to the truth", "loss"),
+            AxesSpec((0, 1), (0, 4), "probability of the true class", "loss"),
             "Loss by probability",
             Marks(dots),
         )
@@ -83,8 +83,8 @@ def cross_entropy() -> Section:
         "surprise",
         "How wrong is 0.1?",
         (
-            "The truth is 1, the network says 0.1. Squared error calls that 0.81 and pulls with a slope of 1.8. "
-            "Cross-entropy calls it 2.30 and pulls with 10: a confident mistake is expensive, so it is mended first.",
+            "The truth is 1, the network says 0.1. The squared error is 0.81, with a slope of 1.8. The cross-entropy "
+            "is 2.30, with a slope of 10: confident mistakes cost more and are corrected first.",
         ),
         make_slider_figure("the network says", (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.98), make_frame, 1),
     )
@@ -105,7 +105,9 @@ def softmax_and_sigmoid() -> Section:
                 wide = 200 * float(value)
                 parts.append(f'<rect x="{left}" y="{y}" width="{wide:.1f}" height="20" fill="{ink}" opacity=".8"/>')
                 parts.append(f'<text class="tick" x="{left + wide + 6:.1f}" y="{y + 15}">{float(value):.2f}</text>')
-        heads = '<text x="80" y="14">softmax: one of them</text><text x="340" y="14">sigmoid: each by itself</text>'
+        heads = (
+            '<text x="80" y="14">softmax: one class</text><text x="340" y="14">sigmoid: each label separately</text>'
+        )
         picture = (
             '<svg viewBox="0 0 640 170" role="img" aria-label="Softmax and sigmoid of four logits">'
             f"{heads}{''.join(parts)}</svg>"
@@ -115,11 +117,11 @@ def softmax_and_sigmoid() -> Section:
 
     return Section(
         "answers",
-        "One answer, or several",
+        "One label, or several",
         (
-            "Softmax shares one unit of belief among the classes: raising one lowers the others. Sigmoids ask a separate "
-            "question of each class, so a picture may hold a cat, a dog and grass at once. The first goes with "
-            "cross-entropy, the second with `bce`.",
+            "Softmax distributes a probability of 1 over the classes: raising one lowers the others. Sigmoids decide "
+            "each class separately, so a picture may show a cat, a dog and grass at once. Softmax goes with "
+            "cross-entropy, sigmoids with `bce`.",
         ),
         make_slider_figure("logit of dog", (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0), make_frame, 2),
         commands=('wm.Objective("bce", embedding_dim, num_classes)  # targets [N, C], several ones in a row',),
@@ -127,7 +129,7 @@ def softmax_and_sigmoid() -> Section:
 
 
 def focal() -> Section:
-    """Focal: the easy ones are turned down."""
+    """Focal loss: easy samples count less."""
     grid = torch.linspace(0.02, 0.99, 98, dtype=torch.float64)
     one = torch.ones_like(grid)
 
@@ -140,19 +142,15 @@ def focal() -> Section:
         easy = parse(f"focal(gamma={gamma:g})")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
         base = parse("focal(gamma=0)")(torch.logit(torch.tensor([0.1, 0.9], dtype=torch.float64)), one[:2])
         shares = (easy / base).tolist()
-        picture = draw_xy_chart(
-            curves, AxesSpec((0, 1), (0, 4), "probability given to the truth", "loss"), "Focal loss"
-        )
-        return Frame(
-            f"{gamma:g}", picture, f"of cross-entropy remain {shares[0]:.2f} at 0.1 and {shares[1]:.4f} at 0.9"
-        )
+        picture = draw_xy_chart(curves, AxesSpec((0, 1), (0, 4), "probability of the true class", "loss"), "Focal loss")
+        return Frame(f"{gamma:g}", picture, f"factor {shares[0]:.2f} at p = 0.1 and {shares[1]:.4f} at p = 0.9")
 
     return Section(
         "focal",
-        "Thousands of easy ones",
+        "Many easy samples",
         (
-            "Where most samples are easy, their many small losses drown the few that matter. Focal loss multiplies "
-            "cross-entropy by (1 − p)^γ: what is already right hardly counts.",
+            "If most samples are easy, their many small losses outweigh the few that matter. Focal loss multiplies "
+            "cross-entropy by (1 − p)^γ: samples that are already right hardly count.",
         ),
         make_slider_figure("γ", (0.0, 0.5, 1.0, 2.0, 3.0, 5.0), make_frame, 3),
     )

@@ -1,6 +1,6 @@
-"""The gallery: MNIST digits in two dimensions under every loss, trained once and kept in `gallery.json`.
+"""The gallery: MNIST digits in two dimensions with every loss, trained once and stored in `gallery.json`.
 
-`widemargin tour --train` trains it again; the file says with which settings.
+`widemargin tour --train` trains it again; the file contains the settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _IMAGES_PER_DIGIT = 40
 
 
 def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[str], None]) -> dict[str, Any]:
-    """Train every loss (finished runs are not repeated); returns weights, some test embeddings and accuracy of each."""
+    """Train every loss (finished runs are not repeated); return weights, some test embeddings and accuracy of each."""
     import torch
 
     from ..models.attach import embed
@@ -77,12 +77,12 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
 
 
 def _round_points(points: Tensor) -> Any:
-    """Nested lists of a tensor's numbers, with four digits."""
+    """Return a tensor's numbers as nested lists with four digits."""
     return points.double().cpu().numpy().round(4).tolist()
 
 
 def load_gallery() -> dict[str, Any] | None:
-    """The trained gallery that the package holds; None if the file is missing."""
+    """Return the trained gallery that is part of the package; None if the file is missing."""
     file = resources.files(__package__).joinpath(GALLERY_FILE)
     if not file.is_file():
         return None
@@ -91,7 +91,7 @@ def load_gallery() -> dict[str, Any] | None:
 
 
 def gallery_html(gallery: dict[str, Any]) -> str:
-    """All losses side by side."""
+    """Return all losses in one grid."""
     import numpy as np
 
     digits = [str(k) for k in range(10)]

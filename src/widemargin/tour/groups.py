@@ -8,17 +8,17 @@ from torch import Tensor
 
 from ..losses.grammar import parse_margin
 from ..losses.registry import LOSS_GROUPS, list_losses
-from ..viz.charts import loss_colour
+from ..viz.colours import loss_colour
 from ..viz.curves import relative_pull
-from ..viz.lines import AxesSpec, draw_xy_chart
 from .live import Frame, Section, make_slider_figure
 from .margins import angle_curve, angle_grid
+from .xy_chart import AxesSpec, draw_xy_chart
 
 _NUM_CLASSES = 10
 
 
 def groups() -> Section:
-    """One place of the slider for each group that has margins."""
+    """Section with one slider position for each group that has margins."""
     shown = [group for group in LOSS_GROUPS if list_losses("margins", group=group)]
 
     def make_frame(place: float) -> Frame:
@@ -28,18 +28,18 @@ def groups() -> Section:
         if "normface" not in names:
             curves.insert(0, angle_curve("normface", _pull("normface"), "#888888", dashed=True))
         high = 1.1 * max(value for curve in curves for _, value in curve.points)
-        axes = AxesSpec((0, 180), (0, high), "angle of the target", "pull, in units of its scale", "°")
-        picture = draw_xy_chart(curves, axes, f"How hard the losses for {group} pull")
+        axes = AxesSpec((0, 180), (0, high), "angle of the target", "gradient, in units of its scale", "°")
+        picture = draw_xy_chart(curves, axes, f"Gradients of the group {group}")
         return Frame(group, picture, f"{LOSS_GROUPS[group]}: {', '.join(names)}")
 
     return Section(
         "groups",
-        "After ArcFace: what is difficult about your data?",
+        "After ArcFace: losses by the difficulty of the data",
         (
-            "The losses that came later mostly change one thing each: how large the margin is for this sample or that "
-            "class, which other classes count, how many weights a class has, whether classes compete at all. So choose "
-            "by what is difficult about the data. The pull of each is drawn at its own defaults, with ten classes, the "
-            "others at 90°. What depends on the length of an embedding or on class counts is not seen in this picture.",
+            "Later losses mostly change one thing each: the margin of a sample or a class, which other classes count, "
+            "the number of weights per class, or whether classes compete. So choose by the difficulty of your data. "
+            "The gradient of each is drawn at its defaults, with ten classes and the others at 90°. Effects of the "
+            "norm of an embedding or of class counts are not visible here.",
         ),
         make_slider_figure("group", tuple(map(float, range(len(shown)))), make_frame, 1),
         commands=("widemargin losses --group long-tail", "widemargin lab"),
@@ -48,5 +48,5 @@ def groups() -> Section:
 
 def _pull(name: str) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # class counts that are not there
+        warnings.simplefilter("ignore", UserWarning)  # warnings about missing class counts
         return relative_pull(parse_margin(name), angle_grid(), _NUM_CLASSES).abs()

@@ -1,4 +1,4 @@
-"""A section of the tour, and its picture with a slider: one picture per value, computed beforehand by the package."""
+"""Sections of the tour, and pictures with a slider: one picture per value, computed in advance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..io.text import escape
 
 @dataclass(frozen=True)
 class Frame:
-    """One value of the slider: its picture, and the numbers under it."""
+    """One position of the slider: its picture, and the caption with numbers."""
 
     label: str
     picture: str
@@ -19,7 +19,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class SliderFigure:
-    """Frames to slide through."""
+    """Pictures for the positions of a slider."""
 
     label: str
     frames: Sequence[Frame]
@@ -35,20 +35,20 @@ class Section:
     text: Sequence[str]
     slider: SliderFigure | None = None
     static_html: str = ""
-    """A picture that does not move, or further parts of a page."""
+    """A static picture, or further parts of a page."""
     commands: Sequence[str] = field(default_factory=tuple)
-    """Commands or code to go on with."""
+    """Commands or code to continue with."""
 
 
 def make_slider_figure(
     label: str, values: Sequence[float], make_frame: Callable[[float], Frame], start_index: int = 0
 ) -> SliderFigure:
-    """A slider over some values."""
+    """Build a slider over some values."""
     return SliderFigure(label, [make_frame(place) for place in values], start_index)
 
 
 def slider_html(key: str, slider: SliderFigure) -> str:
-    """The slider, the pictures (all but one hidden), and the numbers under them."""
+    """Return the slider, the pictures (all but one hidden), and their captions as HTML."""
     name = escape(key)
     parts = [
         f'<div class="live" data-live="{name}"><label for="{name}-slide">{escape(slider.label)} '

@@ -1,4 +1,4 @@
-"""Sections on the margins: from what softmax does with the lengths of its weights to ArcGrad."""
+"""Sections on the margins: from softmax and the norms of its weights to ArcGrad."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from ..theory import (
     target_curve,
     theoretical_gap,
 )
-from ..viz.charts import loss_colour
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
+from ..viz.colours import loss_colour
 from .classical import BLUE, RED
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 _ANGLES_DEG = tuple(range(0, 181, 3))
 
 
 def angle_grid() -> torch.Tensor:
-    """The angles at which curves are computed, in radians."""
+    """Return the angles at which curves are computed, in radians."""
     return torch.tensor(_ANGLES_DEG, dtype=torch.float64).deg2rad()
 
 
 def angle_curve(name: str, values: torch.Tensor, colour: str, dashed: bool = False) -> Curve:
-    """A curve over these angles."""
+    """Return a curve over these angles."""
     return Curve(name, list(zip(map(float, _ANGLES_DEG), values.tolist(), strict=True)), colour, dashed)
 
 
 def _draw_class_sectors(
     class_angle: float, boundary_angles: tuple[float, float], norms: tuple[float, float], title: str
 ) -> str:
-    """Two class weights and the sectors in which each counts as right while training."""
+    """Draw two class weights and the sectors in which samples are correct in training."""
     parts: list[str] = []
 
     def to_pixel(radius: float, degrees: float) -> tuple[float, float]:
@@ -53,7 +53,7 @@ def _draw_class_sectors(
         weight = 90 + sign * class_angle / 2
         inner, outer = weight - sign * edge, weight + sign * (90 - class_angle / 2)
         (x1, y1), (x2, y2) = to_pixel(120, outer), to_pixel(120, inner)
-        sweep_flag = 1 if sign > 0 else 0  # of an arc in SVG
+        sweep_flag = 1 if sign > 0 else 0  # of an SVG arc
         parts.append(
             f'<path d="M150,150 L{x1:.1f},{y1:.1f} A120,120 0 0 {sweep_flag} {x2:.1f},{y2:.1f} Z" fill="{colour}" '
             f'fill-opacity=".25" stroke="{colour}"/>'
@@ -66,28 +66,30 @@ def _draw_class_sectors(
 
 
 def weight_norms() -> Section:
-    """What softmax does with the lengths of its weights."""
+    """Softmax and the norms of its weights."""
 
     def make_frame(ratio: float) -> Frame:
         edge = math.degrees(boundary_angle("softmax", math.pi / 2, w_norms=(ratio, 1.0)))
-        picture = _draw_class_sectors(90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes of unequal weight lengths")
+        picture = _draw_class_sectors(
+            90.0, (edge, 90.0 - edge), (ratio, 1.0), "Two classes with weights of different norms"
+        )
         return Frame(
             f"{ratio:g}", picture, f"class 1 has {edge:.1f}° of the 90° between them, class 2 {90 - edge:.1f}°"
         )
 
     return Section(
         "lengths",
-        "The longer weight wins",
+        "The longer weight gets more room",
         (
-            "Softmax compares ‖W‖ ‖x‖ cos θ. A class whose weight is longer takes more of the room between two classes; "
-            "with unbalanced data the rich get richer, and the angle alone decides nothing.",
+            "Softmax compares ‖W‖ ‖x‖ cos θ. A class with a longer weight takes more of the space between two "
+            "classes; with unbalanced data frequent classes gain, and the angle alone does not decide.",
         ),
         make_slider_figure("‖W₁‖ / ‖W₂‖", (0.5, 0.7, 0.9, 1.0, 1.1, 1.4, 1.8, 2.2), make_frame, 5),
     )
 
 
 def bisector() -> Section:
-    """Modified softmax: unit weights, the boundary is the bisector."""
+    """Modified softmax: unit weights, so that the boundary is the bisector."""
 
     def make_frame(between: float) -> Frame:
         edge = math.degrees(boundary_angle("modified_softmax", math.radians(between)))
@@ -98,8 +100,8 @@ def bisector() -> Section:
         "bisector",
         "Unit weights, and the bisector",
         (
-            "Modified softmax makes every weight one long. Then only the angle counts, and the boundary is the bisector. "
-            "But nothing asks for more: a sample a hair's breadth on the right side is right.",
+            "Modified softmax normalises every weight. Then only the angle counts, and the boundary is the bisector. "
+            "But there is no margin: a sample just on the right side counts as right.",
         ),
         make_slider_figure("angle between the classes", (40.0, 60.0, 90.0, 120.0, 150.0), make_frame, 2),
     )
@@ -116,18 +118,18 @@ def l_softmax() -> Section:
             angle_curve(f"ψ(θ), m = {m:g}", own, loss_colour("l_softmax")),
         ]
         picture = draw_xy_chart(
-            curves, AxesSpec((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit lengths", "°"), "L-Softmax"
+            curves, AxesSpec((0, 180), (-7.5, 1.2), "angle of the target", "logit at unit norms", "°"), "L-Softmax"
         )
         at = float(target_curve(f"l_softmax(m={m:g}, lam=0)", torch.tensor([math.pi / 3], dtype=torch.float64))[0])
         return Frame(f"{m:g}", picture, f"at 60° the target's cosine 0.5 counts as {at:.2f}")
 
     return Section(
         "psi",
-        "L-Softmax: the target's angle counts m times",
+        "L-Softmax: the target's angle is multiplied by m",
         (
-            "To be right, a sample must be right even when its angle to its own class is multiplied by a whole m. Past "
-            "π/m the cosine would rise again; ψ goes on falling instead. So strict a task is hard to begin with: λ mixes "
-            "in the plain cosine at first and fades.",
+            "To be right, a sample must be right even with its angle to its own class multiplied by an integer m. "
+            "Past π/m the cosine would rise again; ψ keeps decreasing instead. Training with it is hard to start: λ "
+            "mixes in the plain cosine at first and then decreases.",
         ),
         make_slider_figure("m", (1.0, 2.0, 3.0, 4.0), make_frame, 1),
     )
@@ -136,18 +138,20 @@ def l_softmax() -> Section:
 def _margin_band(
     key: str, title: str, text: tuple[str, ...], make_spec: Callable[[float], str], margin_values: tuple[float, ...]
 ) -> Section:
-    """A margin's band between two classes, by how far these are apart."""
+    """Width of a margin's band between two classes, by the angle between them."""
     class_angles = tuple(range(5, 181, 5))
     bands = {
         m: [math.degrees(angular_margin(make_spec(m), math.radians(b))) for b in class_angles] for m in margin_values
     }
-    high = 30 * math.ceil(max(map(max, bands.values())) / 30)  # one height for all places of the slider
+    high = 30 * math.ceil(max(map(max, bands.values())) / 30)  # one height for all positions of the slider
 
     def make_frame(m: float) -> Frame:
         widths = bands[m]
         name = make_spec(m).partition("(")[0]
         curve = Curve("the band", list(zip(map(float, class_angles), widths, strict=True)), loss_colour(name))
-        axes = AxesSpec((0, 180), (0, high), "angle between the two classes", "degrees that belong to neither", "°")
+        axes = AxesSpec(
+            (0, 180), (0, high), "angle between the two classes", "degrees that belong to neither class", "°"
+        )
         chosen = {b: widths[class_angles.index(b)] for b in (30, 90, 150)}
         caption = "; ".join(f"{width:.1f}° between classes {b}° apart" for b, width in chosen.items())
         return Frame(f"{m:g}", draw_xy_chart([curve], axes, title), caption)
@@ -160,8 +164,9 @@ def a_softmax() -> Section:
         "a_softmax",
         "A-Softmax (SphereFace): a margin that depends on the neighbours",
         (
-            "L-Softmax's curve with unit weights. Between two classes θ₁₂ apart lies a band of (m−1)/(m+1) · θ₁₂ in which "
-            "neither is right: wide where classes are far apart anyway, narrow where they are close and it is needed.",
+            "L-Softmax's curve with unit weights. Between two classes θ₁₂ apart lies a band of (m−1)/(m+1) · θ₁₂ in "
+            "which neither class is right: wide if classes are far apart anyway, narrow if they are close and it is "
+            "needed.",
         ),
         lambda m: f"a_softmax(m={m:g}, lam=0)",
         (1.0, 2.0, 3.0, 4.0),
@@ -173,8 +178,9 @@ def cosface() -> Section:
         "cosface",
         "CosFace: a margin on the cosine",
         (
-            "The target's cosine is lowered by m: simple, smooth, easy to train. In angles the band still changes with "
-            "the distance of the classes, because a step of the cosine is a wide angle near 0° and a narrow one near 90°.",
+            "The margin m is subtracted from the target's cosine: simple, smooth, easy to train. In angles the band "
+            "still changes with the distance of the classes, because a step of the cosine is a wide angle near 0° and "
+            "a narrow one near 90°.",
         ),
         lambda m: f"cosface(m={m:g})",
         (0.0, 0.1, 0.2, 0.35, 0.5),
@@ -186,8 +192,8 @@ def arcface() -> Section:
         "arcface",
         "ArcFace: a margin on the angle",
         (
-            "The target's angle is widened by m. The band is m radians wherever classes are farther apart than that: the margin "
-            "that one can draw. What it does not say is which s and m to take.",
+            "The margin m is added to the target's angle. The band is m radians for classes that are farther apart "
+            "than that. How to choose s and m remains open.",
         ),
         lambda m: f"arcface(m={m:g})",
         (0.0, 0.1, 0.3, 0.5, 0.8),
@@ -195,7 +201,7 @@ def arcface() -> Section:
 
 
 def adacos() -> Section:
-    """AdaCos sets its own scale, and dies at two classes."""
+    """AdaCos sets its own scale, which is 0 for two classes."""
     counts = (2, 3, 4, 5, 10, 30, 100, 1000, 10_000, 100_000)
 
     def make_frame(classes: float) -> Frame:
@@ -206,17 +212,17 @@ def adacos() -> Section:
         curve = angle_curve(f"adacos, {int(classes):,} classes", pull, loss_colour("adacos"))
         high = max(1.0, math.ceil(float(pull.max())))
         picture = draw_xy_chart(
-            [curve], AxesSpec((0, 180), (0, high), "angle of the target", "pull", "°"), "How hard AdaCos pulls"
+            [curve], AxesSpec((0, 180), (0, high), "angle of the target", "gradient", "°"), "Gradient of AdaCos"
         )
-        return Frame(f"{int(classes):,}", picture, f"begins with s = √2 log(C−1) = {start[int(classes)]:.2f}")
+        return Frame(f"{int(classes):,}", picture, f"starts with s = √2 log(C−1) = {start[int(classes)]:.2f}")
 
     return Section(
         "adacos",
-        "AdaCos: who sets s?",
+        "AdaCos: an adaptive scale s",
         (
-            "A small scale never reaches certainty, a large one stops caring too early. AdaCos begins with √2 log(C−1) and "
-            "then follows the batch. With two classes that is log 1 = 0: no scale, no pull, nothing learned; "
-            "`adacos(floor=1)` is the remedy.",
+            "A small scale cannot reach a small loss, and with a large one the gradient vanishes too early. AdaCos "
+            "starts with √2 log(C−1) and then adapts to each batch. With two classes that is log 1 = 0: no gradient, "
+            "and nothing is learned; `adacos(floor=1)` is the remedy.",
         ),
         make_slider_figure("classes", tuple(map(float, counts)), make_frame, 4),
     )
@@ -247,19 +253,17 @@ def adaacos() -> Section:
 
     return Section(
         "adaacos",
-        "AdaAcos: who sets m?",
+        "AdaAcos: an adaptive margin m",
         (
-            "The margin of each batch is the median of its gaps: how much nearer samples are to their own class than to "
-            "the nearest other. At the start there is none; as classes become compact the task becomes stricter by itself.",
+            "The margin of each batch is the median of its gaps: by how much samples are nearer to their own class "
+            "than to the nearest other. At the start it is 0; as classes become compact, it grows.",
         ),
-        make_slider_figure(
-            "how far samples stray from their class", (90.0, 70.0, 50.0, 35.0, 20.0, 10.0), make_frame, 3
-        ),
+        make_slider_figure("spread of samples around their class", (90.0, 70.0, 50.0, 35.0, 20.0, 10.0), make_frame, 3),
     )
 
 
 def arcgrad() -> Section:
-    """ArcGrad: the gradient is the margin."""
+    """ArcGrad: the scale creates a gradient margin."""
 
     def make_frame(s: float) -> Frame:
         gaps = tuple(range(0, 91, 3))
@@ -269,21 +273,21 @@ def arcgrad() -> Section:
             Curve("best s per gap", list(zip(map(float, gaps[1:]), best, strict=True)), "#888888", True),
             Curve(f"s = {s:g}", list(zip(map(float, gaps), values, strict=True)), loss_colour("arcgrad")),
         ]
-        asked = math.degrees(theoretical_gap(10, s))
-        lines = [(asked, loss_colour("arcgrad"), f"Eq. 19: {asked:.1f}°")] if asked <= 90 else []
+        gap = math.degrees(theoretical_gap(10, s))
+        lines = [(gap, loss_colour("arcgrad"), f"Eq. 19: {gap:.1f}°")] if gap <= 90 else []
         axes = AxesSpec((0, 90), (0, 40), "mean gap", "|∂ loss / ∂ gap|", "°")
         picture = draw_xy_chart(
-            curves, axes, "How fast a gap grows under ArcGrad, ten classes", Marks(vertical_lines=lines)
+            curves, axes, "Gradient of the gap under ArcGrad, ten classes", Marks(vertical_lines=lines)
         )
-        return Frame(f"{s:g}", picture, f"with ten classes s = {s:g} drives towards a gap of {asked:.1f}°")
+        return Frame(f"{s:g}", picture, f"with ten classes s = {s:g} is optimal at a gap of {gap:.1f}°")
 
     return Section(
         "arcgrad",
-        "ArcGrad: the gradient is the margin",
+        "ArcGrad: a margin from the gradient",
         (
-            "The logit is −s θ itself. The pull is s wherever a sample is wrong, at 1° as at 179°, where the cosine's has "
-            "long died. There is no m: how far classes are driven apart follows from s alone, and s follows from the "
-            "number of classes and the gap one wants, by Lambert's W (Eq. 19).",
+            "The logit is −s θ itself. The gradient is s wherever a sample is wrong, at 1° as at 179°, where that of "
+            "the cosine vanishes. There is no m: how far classes move apart follows from s alone, and s follows from "
+            "the number of classes and the desired gap, with Lambert's W (Eq. 19).",
         ),
         make_slider_figure("s", (2.0, 3.0, 5.0, 10.0, 20.0, 40.0), make_frame, 3),
         commands=("widemargin theory --num-classes 1000", "widemargin lab"),

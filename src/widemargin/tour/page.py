@@ -28,19 +28,19 @@ section { margin-bottom: 34px; }
   .still { overflow-x: auto; } .still svg { min-width: 480px; } }
 </style>"""
 _SUBTITLE = (
-    "From squared error to ArcGrad, one idea at a time, for someone who has trained a softmax once. Move the sliders: "
-    "every picture was computed by the losses themselves."
+    "From squared error to ArcGrad, one idea at a time, for readers who have trained a classifier. Move the sliders: "
+    "every picture is computed by the losses of the package."
 )
 
 
 def build_sections() -> list[Section]:
-    """All sections, in their order."""
+    """Return all sections, in order."""
     makers = (*classical.CLASSICAL_SECTIONS, *pairs.PAIR_SECTIONS, *margins.MARGIN_SECTIONS, groups.groups)
     return [make() for make in makers]
 
 
 def tour_page(sections: Sequence[Section], gallery: dict[str, Any] | None) -> str:
-    """The whole page."""
+    """Return the whole page."""
     contents = "".join(f'<li><a href="#{escape(section.key)}">{escape(section.title)}</a></li>' for section in sections)
     if gallery is not None:
         contents += '<li><a href="#gallery">The gallery</a></li>'
@@ -51,10 +51,10 @@ def tour_page(sections: Sequence[Section], gallery: dict[str, Any] | None) -> st
         text = (
             f"Ten digits of MNIST in two dimensions, test images, {config['epochs']} epochs on "
             f"{100 * config['train_fraction']:g} % of "
-            "the training images, the same small network for all. Rays are class weights. Where lengths count the "
-            "digits spread like the spokes of a wheel; where only directions count they lie on the circle (spread a "
-            "little across it, to be seen). Ten classes in two dimensions are a picture, not a recommendation: on a "
-            "circle a class that begins behind another cannot get past it."
+            "the training images, the same small network for all. Rays are class weights. With losses that keep norms "
+            "the digits spread along the rays; with the others they lie on the circle (jittered a little to be "
+            "visible). Ten classes in two dimensions are an illustration, not a recommendation: on a circle a class "
+            "cannot move past another one."
         )
         body.append(
             f'<section id="gallery">{page.heading(f"{len(sections) + 1}. The gallery", text)}{gallery_html(gallery)}</section>'

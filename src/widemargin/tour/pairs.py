@@ -1,4 +1,4 @@
-"""Sections on pairs and triplets: learn what is alike, without any class weights."""
+"""Sections on pairs and triplets: similarity without class weights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 
 from ..head.objective import Objective
 from ..losses.grammar import parse
-from ..viz.lines import AxesSpec, Curve, Marks, draw_xy_chart
 from .classical import BLUE, GOLD, GREEN, RED
 from .live import Frame, Section, make_slider_figure
+from .xy_chart import AxesSpec, Curve, Marks, draw_xy_chart
 
 _TRIPLET_ALPHA = 0.2
 
@@ -22,7 +22,7 @@ def _unit_circle_points(degrees: list[float]) -> torch.Tensor:
 
 
 def contrastive() -> Section:
-    """Pairs: together, or at least m apart."""
+    """Pairs: same classes together, different ones at least m apart."""
     grid = [float(d) for d in range(181)]
 
     def cost(spec: str, degrees: float, same: bool) -> float:
@@ -35,14 +35,14 @@ def contrastive() -> Section:
             Curve("of one class", [(d, cost(spec, d, True)) for d in grid], BLUE),
             Curve("of two classes", [(d, cost(spec, d, False)) for d in grid], RED),
         ]
-        free = next((d for d in grid if cost(spec, d, False) < 1e-6), None)  # but for rounding
+        free = next((d for d in grid if cost(spec, d, False) < 1e-6), None)  # up to rounding
         picture = draw_xy_chart(
             curves, AxesSpec((0, 180), (0, 4), "angle of the pair", "loss", "°"), f"Contrastive loss at m = {m:g}"
         )
         caption = (
-            "two classes are never left in peace"
+            "different classes always have a loss"
             if free is None
-            else f"two classes are left in peace from {free:g}° on"
+            else f"different classes have no loss from {free:g}° on"
         )
         return Frame(f"{m:g}", picture, caption)
 
@@ -50,9 +50,9 @@ def contrastive() -> Section:
         "contrastive",
         "Pairs",
         (
-            "No classes, only pairs that are the same or not. The same are drawn together; different ones are pushed "
-            "apart until they are m apart, then left alone. Without that second part the network could put everything "
-            "on one point and be content: we call it collapse, and training says when it happens.",
+            "No class weights, only pairs of the same or of different classes. Same pairs are pulled together; "
+            "different ones are pushed apart until their distance is m. Without the second part the network could map "
+            "everything to one point; this is called collapse, and training warns about it.",
         ),
         make_slider_figure("margin m (a distance)", (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0), make_frame, 3),
         commands=('widemargin train omniglot fast "contrastive" --per-class 4 --unseen-classes 0.5 --input-size 32',),
@@ -99,9 +99,9 @@ def siamese() -> Section:
         "siamese",
         "Siamese networks",
         (
-            "Two images go in, one answer comes out. Merged at the input, the network may compare every detail, but every "
-            "pair must be looked at anew. Embedded apart by one and the same network, each image is looked at once, and "
-            "comparing is cheap: that is what a search in a million images needs, and what all losses below do.",
+            "The input is two images, the output one score. Merged at the input, the network can compare every "
+            "detail, but every pair needs its own pass. Embedded separately by the same network, each image needs one "
+            "pass, and comparisons are cheap: a search in a million images needs this, and all losses below do it.",
         ),
         static_html=picture,
         commands=("widemargin reproduce siamese pairs.csv",),
@@ -109,7 +109,7 @@ def siamese() -> Section:
 
 
 def triplet() -> Section:
-    """Anchor, positive, negative; and which triplets are worth learning from."""
+    """Anchor, positive and negative, and the selection of triplets."""
     near = 25.0  # degrees from the anchor to its positive
     all_triplets = Objective(f"triplet(mining=all, alpha={_TRIPLET_ALPHA})", 2, 2)
     semihard = Objective(f"triplet(mining=semihard, alpha={_TRIPLET_ALPHA})", 2, 2)
@@ -120,7 +120,7 @@ def triplet() -> Section:
     def make_frame(degrees: float) -> Frame:
         loss = float(all_triplets(_unit_circle_points([0.0, near, -degrees]), y)[0])
         semihard(_unit_circle_points([0.0, near, -degrees]), y)
-        kept = int(semihard.mining_stats()["triplet"]["triplets"])
+        num_kept = int(semihard.mining_stats()["triplet"]["triplets"])
         kind = "hard" if degrees <= near else "semi-hard" if degrees < far else "easy"
         grid = [float(d) for d in range(2, 91, 2)]
         points = [(d, float(all_triplets(_unit_circle_points([0.0, near, -d]), y)[0])) for d in grid]
@@ -131,19 +131,20 @@ def triplet() -> Section:
         return Frame(
             f"{degrees:g}°",
             draw_xy_chart([curve], axes, "Triplet loss", marks),
-            f"{kind}: loss {loss:.3f}; semi-hard mining keeps {kept}",
+            f"{kind}: loss {loss:.3f}; semi-hard mining keeps {num_kept}",
         )
 
     return Section(
         "triplet",
-        "Triplets, and which to take",
+        "Triplets and their selection",
         (
-            "An anchor, a positive of its class, a negative of another: the negative must be farther than the positive by "
-            "α. Most triplets are easy and teach nothing; the hardest are often mislabelled and pull everything onto one "
-            "point. Semi-hard mining takes those in between: farther than the positive, but by less than α.",
+            "An anchor, a positive of its class, a negative of another: the negative must be farther away than the "
+            "positive by α. Most triplets are easy and have no loss; the hardest are often mislabelled and collapse "
+            "everything to one point. Semi-hard mining uses those in between: farther than the positive, but by less "
+            "than α.",
         ),
         make_slider_figure(
-            "the negative stands at", (10.0, 20.0, 25.0, 28.0, 32.0, 36.0, 45.0, 60.0, 80.0), make_frame, 3
+            "angle of the negative", (10.0, 20.0, 25.0, 28.0, 32.0, 36.0, 45.0, 60.0, 80.0), make_frame, 3
         ),
     )
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -33,10 +34,10 @@ from ..data.images.batches import Batch
 from ..io.errors import InputError
 from ..io.locks import write_text_atomic
 from ..io.progress import progress_bar
-from ..io.text import escape
 from ..numerics import distributed
 from ..numerics.precision import widest_float_dtype
-from ..viz.charts import CHART_WIDTH, loss_colour, tick_values
+from ..viz.colours import loss_colour
+from ..viz.svg import CHART_WIDTH, INK, Chart, chart_style, truncate_label
 from .config import TrainConfig
 from .dataset_inputs import GivenObjects, as_config
 from .datasets import CollateFn, ignore_progress
@@ -95,7 +96,7 @@ class LRRangeTest:
 
     def to_svg(self, path: str | Path | None = None) -> str:
         """Loss over rate as SVG text, also written to `path`."""
-        text = render_lr_svg(self)
+        text = draw_lr_chart(self).to_svg(standalone=True) + "\n"
         if path is not None:
             write_text_atomic(Path(path), text)
         return text
@@ -270,51 +271,35 @@ def _iter_batches(trainer: Trainer) -> Generator[Batch, None, None]:
         yield from trainer.inputs.batches.iter_epoch(epoch)
 
 
-_HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 70, 830, 50, 360
-_STYLE = (
-    "svg{font:13px system-ui,sans-serif;background:#fff}text{fill:#1d2129}.tick{fill:#5b6472;font-size:12px}"
-    ".grid{stroke:#d9dde3}.mark{stroke:#1d2129;stroke-dasharray:6 4}"
-    "@media(prefers-color-scheme:dark){svg{background:#15181d}text{fill:#e8eaee}.tick{fill:#a3acb9}"
-    ".grid{stroke:#3a414c}.mark{stroke:#e8eaee}}"
-)
+@chart_style()
+def draw_lr_chart(result: LRRangeTest) -> Chart:
+    """Losses as dots, smoothed losses as a line over the rates, and the suggested rate.
 
-
-def render_lr_svg(result: LRRangeTest) -> str:
-    """SVG text. The axis ends a little above where the loss began: how far it explodes says nothing more."""
-    config = result.config
-    ink = loss_colour(config.loss)
-    low, high = min(result.smoothed_losses), 1.15 * max(result.smoothed_losses[: len(result.smoothed_losses) // 3 + 1])
+    The axis ends a little above where the loss began: how far it explodes says nothing more.
+    """
+    config, lrs, smoothed = result.config, result.lrs, result.smoothed_losses
+    colour = loss_colour(config.loss)
+    chart = Chart(CHART_WIDTH, 420, f"{config.model}, {config.loss}, {config.opt}: loss over learning rate")
+    axes = chart.add_axes(70, 50, 830, 360)
+    low, high = min(smoothed), 1.15 * max(smoothed[: len(smoothed) // 3 + 1])
     low -= 0.08 * (high - low)
-    first, last = math.log10(result.lrs[0]), math.log10(result.lrs[-1])
-
-    def x(rate: float) -> float:
-        return _LEFT + (math.log10(rate) - first) / max(last - first, 1e-9) * (_RIGHT - _LEFT)
-
-    def y(loss: float) -> float:
-        return _BOTTOM - (min(max(loss, low), high) - low) / max(high - low, 1e-9) * (_BOTTOM - _TOP)
-
-    title = f"{config.model}, {config.loss}, {config.opt}: loss over learning rate"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {CHART_WIDTH} {_HEIGHT}" role="img">',
-        f'<title>{escape(title)}</title><style>{_STYLE}</style><text x="{_LEFT}" y="24">{escape(title)}</text>',
-    ]
-    for tick in tick_values(low, high):
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="tick" x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for power in range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1):
-        at = x(10.0**power)
-        parts.append(f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>')
-        parts.append(f'<text class="tick" x="{at:.1f}" y="{_BOTTOM + 18}" text-anchor="middle">1e{power}</text>')
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{_BOTTOM + 40}" text-anchor="middle">learning rate</text>')
-    dots = zip(result.lrs, result.losses, strict=True)
-    parts += [f'<circle cx="{x(r):.1f}" cy="{y(v):.1f}" r="2" fill="{ink}" opacity=".35"/>' for r, v in dots]
-    points = " ".join(f"{x(r):.1f},{y(v):.1f}" for r, v in zip(result.lrs, result.smoothed_losses, strict=True))
-    parts.append(f'<polyline points="{points}" fill="none" stroke="{ink}" stroke-width="2.4"/>')
+    axes.set(xscale="log", xlim=(lrs[0], lrs[-1]), ylim=(low, high), xlabel="learning rate")
+    axes.set_title(truncate_label(chart.title, 100), color=INK, size=13, pad=14)
+    axes.minorticks_off()
+    axes.xaxis.set_major_formatter(lambda lr, _: f"{lr:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.plot(lrs, np.clip(result.losses, low, high), "o", color=colour, ms=4, alpha=0.35)
+    axes.plot(lrs, np.clip(smoothed, low, high), color=colour, lw=2.4)
     if result.suggestion is not None:
-        at = x(max(result.suggestion, result.lrs[0]))
-        parts.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>')
-        side = ' text-anchor="end"' if at > middle else ""
-        label_x = at + (-8 if side else 8)
-        parts.append(f'<text x="{label_x:.1f}" y="{_TOP + 14}"{side}>suggested: {result.suggestion:g}</text>')
-    return "".join(parts) + "</svg>\n"
+        at = max(result.suggestion, lrs[0])
+        axes.axvline(at, color=INK, lw=1, ls=(0, (6, 4)))
+        is_right = at > math.sqrt(lrs[0] * lrs[-1])
+        axes.annotate(
+            f"suggested: {result.suggestion:g}",
+            (at, 1),
+            (-8 if is_right else 8, -14),
+            axes.get_xaxis_transform(),
+            "offset points",
+            ha="right" if is_right else "left",
+        )
+    return chart

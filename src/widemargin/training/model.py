@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..head.objective import Objective
 from ..io.errors import InputError
@@ -24,7 +25,7 @@ from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.multilabel import check_multilabel_loss
 from ..models.attach import MarginModel, backbone_embeddings, find_classifier, remove_classifier, to_model_input
-from ..numerics import distributed, torch_compat
+from ..numerics import distributed
 from .config import TrainConfig
 
 _MAX_IMAGE_VALUES = 1 << 26  # numbers of an image as a network sees it: 4,700 × 4,700 pixels in colour
@@ -332,18 +333,28 @@ class TrainStep(nn.Module):
         return self.model.objective(x, y, mix=mix), x.detach()
 
 
-class ModelEMA:
-    """Exponential average of a model's floating-point state (weights, running statistics); the rest is not averaged."""
+class ModelEMA(AveragedModel):
+    """Exponential average of a model's floating-point state: weights and running statistics, from the first step on.
+
+    Whole numbers, the state of margins and tensors that begin non-finite (masks) are not averaged; the model keeps
+    its own.
+    """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
-        self.values = {name: value.detach().clone() for name, value in _float_state(model).items()}
+        average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+        try:
+            super().__init__(model, multi_avg_fn=average, use_buffers=True)
+        except (RuntimeError, TypeError) as error:
+            why = " ".join(str(error).split())
+            raise InputError(f"ema={decay:g} averages a copy of the model, which cannot be copied ({why})") from None
+        self.n_averaged.fill_(1)  # with 0 the first step would replace the initial weights
+        self.names = [name for name, value in _float_state(model).items() if value.isfinite().all()]
 
-    @torch.no_grad()
-    def update(self, model: nn.Module) -> None:
-        """Update the average with the model's current state."""
-        now = _float_state(model)
-        torch_compat.lerp_all_(list(self.values.values()), [now[name] for name in self.values], 1.0 - self.decay)
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """The averages by the names that the model has for them."""
+        state = _float_state(self.module)
+        return {name: state[name] for name in self.names}
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor], prefix: str) -> None:
@@ -354,12 +365,17 @@ class ModelEMA:
     @torch.no_grad()
     def swap(self, model: nn.Module) -> None:
         """Exchange the average and the model's own state; a second call undoes it."""
-        for name, value in _float_state(model).items():
-            kept = value.detach().clone()
-            value.copy_(self.values[name])
-            self.values[name] = kept
+        state = _float_state(model)
+        for name, value in self.values.items():
+            kept = state[name].clone()
+            state[name].copy_(value)
+            value.copy_(kept)
 
 
 def _float_state(model: nn.Module) -> dict[str, Tensor]:
     state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: value for name, value in state.items() if value.is_floating_point() and "margin_state." not in name}
+    return {
+        name: value.detach()
+        for name, value in state.items()
+        if value.is_floating_point() and "margin_state." not in name
+    }

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from ..io import bounded
 from ..io.errors import InputError
 from ..io.tensor_files import SafetensorsFile
-from ..io.text import escape
 from ..models.attach import MarginModel, check_finite_outputs, embed, to_model_input
 from ..numerics.angles import angle_between, group_weights, nearest_cosines, unit_and_norm
-from ..viz.charts import loss_colour
-from ..viz.lines import EpochSeries, draw_epoch_curves
+from ..recognition.calibration import CALIBRATION_FILE, Calibration
+from ..viz.charts import Line, draw_epoch_curves
+from ..viz.colours import loss_colour
 from ..viz.page import table
 from . import checkpoint, run_files
 from .config import TrainConfig, format_with_options
@@ -27,9 +27,12 @@ from .evaluation import Evaluation, evaluate_run
 from .inputs import Inputs
 from .logging import MetricsLog
 from .model import MODULE_PREFIX, GivenModule, rebuild_model, state_bytes
+from .run_calibration import compute_fingerprint, fit_calibration, load_calibration, store_calibration
 from .run_inputs import describe_data_changes, is_single, iter_model_inputs, load_test_inputs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..data.images.augment import Augment
     from .model import ObjectiveFactory
 
@@ -97,6 +100,7 @@ class Run:
     """Test metrics, time, versions and command of a finished run; {} until all epochs are trained."""
     test: Any = None
     """The test items passed to `train`; None for a loaded run."""
+    _embedding_dim: int | None = None
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -107,6 +111,42 @@ class Run:
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes."""
         return tuple(self.input_spec["class_names"])
+
+    @property
+    def embedding_dim(self) -> int:
+        """Dimension of the embeddings."""
+        if self._embedding_dim is None:
+            self._embedding_dim = self._embed_example().shape[1]
+        return self._embedding_dim
+
+    @torch.no_grad()
+    def _embed_example(self) -> Tensor:
+        """The embedding of a random input."""
+        return self.model.eval().embed(to_model_input(self.example_input(), next(self.model.parameters())))
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the weights and the preprocessing that decide an embedding."""
+        return compute_fingerprint(self)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Thresholds by false accept rate that were stored for these weights; None until `calibrate`."""
+        return load_calibration(self)
+
+    def calibrate(
+        self, images: str | Path | Mapping[str, Any] | None = None, *, data_dir: str | Path | None = None
+    ) -> Calibration:
+        """Fit thresholds (false accept rate → cosine) and store them with the run; exports and galleries copy them.
+
+        Args:
+            images: identities the run never trained on: a folder with a folder per identity, an index file, or a
+                mapping from an identity to image files; by default the run's own unseen classes.
+            data_dir: folder with the data sets.
+        """
+        found = fit_calibration(self, images, data_dir)
+        store_calibration(self, found)
+        return found
 
     @property
     def needs_module(self) -> bool:
@@ -273,8 +313,8 @@ class Run:
         Args:
             a: the first image: a path, or an array [C, H, W].
             b: the second.
-            threshold: cosine from which they are the same; by default that which `target_far` of the different pairs
-                of the run's test images pass.
+            threshold: cosine from which they are the same; by default that of `target_far` in the run's calibration,
+                or, without one, that which `target_far` of the different pairs of its test images pass.
             target_far: false accept rate of that threshold.
             data_dir: folder with the data sets.
         """
@@ -289,6 +329,10 @@ class Run:
         one, other = unit_and_norm(pair)[0]
         cosine, angle = float(one @ other), math.degrees(float(angle_between(one, other)))
         why, notes = "as given", tuple[str, ...]()
+        calibration = self.calibration if threshold is None else None
+        if calibration is not None:
+            calibrated = calibration.threshold(target_far)
+            threshold, why = calibrated.cosine, calibrated.why
         if threshold is None and self.test is None and "shape" in self.input_spec:
             raise InputError("the run has no test images to calibrate a threshold on: pass threshold")
         if threshold is None:
@@ -335,12 +379,15 @@ class Run:
 
             write_folder(self, Path(hub), licence)
             lines.append(f"wrote {hub}: model.safetensors, widemargin.json, README.md")
+            if self.calibration is not None:
+                store_calibration(self, self.calibration, Path(hub))
+                lines[-1] += f", {CALIBRATION_FILE}"
         return lines
 
     @torch.no_grad()
     def check_model_outputs(self) -> None:
         """Raise InputError if the network's output for a random input is not finite; called before export."""
-        x = self.model.eval().embed(to_model_input(self.example_input(), next(self.model.parameters())))
+        x = self._embed_example()
         check_finite_outputs(self.model.objective.logits(x) if self.model.objective.has_logits else x)
 
     def example_input(self, count: int = 1) -> Tensor:
@@ -392,12 +439,13 @@ class Run:
     def _repr_html_(self) -> str:
         """A small table, and the loss over the epochs, for notebooks."""
         found = table(("run", ""), [((name, ""), (value, "")) for name, value in self._facts()])
-        points = [(float(line["epoch"]), float(line["loss"])) for line in self.history if "loss" in line]
+        points = [(float(line["epoch"]), float(line.get("loss", math.nan))) for line in self.history]
+        points = [(epoch, loss) for epoch, loss in points if math.isfinite(loss)]
         if len(points) > 1:
-            series = EpochSeries("", points, loss_colour(self.config.loss))
-            curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {escape(self.config.loss)}")
+            series = Line("", points, loss_colour(self.config.loss))
+            curve = draw_epoch_curves([series], "loss", f"loss over the epochs of {self.config.loss}")
             # A notebook lacks the style sheet of the pages, which sets size and colour of the text.
-            found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve}</div>'
+            found += f'<div style="max-width: 480px; font-size: 12px; fill: currentColor">{curve.to_svg()}</div>'
         return found
 
 

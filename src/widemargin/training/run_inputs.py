@@ -175,15 +175,19 @@ def iter_model_inputs(run: Run, images: Any, batch_size: int) -> Iterator[Tensor
     elif isinstance(images, Images):
         for start in range(0, len(images), size):
             yield preprocess_array(run, images.x[start : start + size], images.name)
-    elif _are_paths(images):
+    elif _are_paths(images) or _are_pil_images(images):
         for start in range(0, len(images), size):
-            yield torch.cat([preprocess_file(run, Path(path)) for path in images[start : start + size]])
+            yield torch.cat([preprocess_image(run, item) for item in images[start : start + size]])
     else:
         yield from _iter_dataset(run, images, size)
 
 
 def _are_paths(images: Any) -> bool:
     return isinstance(images, Sequence) and all(isinstance(path, str | Path) for path in images)
+
+
+def _are_pil_images(images: Any) -> bool:
+    return isinstance(images, Sequence) and all(hasattr(image, "getbands") for image in images)
 
 
 def _batch_size(run: Run, batch_size: int) -> int:
@@ -231,17 +235,18 @@ def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:
     return replace(run.eval_augment, size=spec["size"]).transform_for_evaluation(values)
 
 
-def preprocess_file(run: Run, path: Path) -> Tensor:
-    """An image file as a preprocessed batch of one."""
+def preprocess_image(run: Run, image: Any) -> Tensor:
+    """An image file or a PIL image as a preprocessed batch of one."""
     from ..data.images.decode import read_image, resize_and_centre_crop
 
     spec = run.input_spec
+    where = str(image) if isinstance(image, str | Path) else "image"
     if "shape" in spec:
         raise InputError(
-            f"{path}: the run was trained on a dataset with items of shape {spec['shape']}; pass such items, not a file"
+            f"{where}: the run was trained on dataset items of shape {spec['shape']}; pass such items, not a file"
         )
     augment = run.eval_augment
-    image = read_image(path)
+    image = read_image(Path(image)) if isinstance(image, str | Path) else image.convert("RGB")
     if spec["channels"] == 1:
         image = image.convert("L").convert("RGB")
     pixels = resize_and_centre_crop(image, spec["size"], augment.zoom(spec["native_size"]), augment.interpolation)

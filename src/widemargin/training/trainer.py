@@ -395,7 +395,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         if self.ema is not None:
-            self.ema.update(self.model)
+            self.ema.update_parameters(self.model)
 
     def _check_global_loss(self, sums: EpochSums, x: Tensor, y: Tensor, start_time: float) -> EpochProgress:
         """Progress from the sums of all processes; all processes raise if the loss is not finite."""

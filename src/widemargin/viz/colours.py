@@ -1,4 +1,4 @@
-"""Colours of the losses of one page: each its own, the usual one of its name where that is free.
+"""Colours of losses: the usual one of a name, and those of one page, where each loss has its own.
 
 Colours are compared in OKLab (B. Ottosson, 2020), where equal distances look about equally different, and keep a
 luminance at which they can be seen on a light and on a dark page.
@@ -7,10 +7,68 @@ luminance at which they can be seen on a light and on a dark page.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import cache
 
-from .charts import NAMED_LOSS_COLOURS, loss_colour
+# The first are colour-blind-safe (Tol's bright and muted); those after `triplet` are as far from all others as possible
+# in OKLab. All are readable on light and dark.
+_LOSS_COLOURS = {
+    "softmax": "#4477AA",
+    "modified_softmax": "#66CCEE",
+    "normface": "#88CCEE",
+    "m_softmax": "#CCBB44",
+    "l_softmax": "#999933",
+    "a_softmax": "#DDAA77",
+    "cosface": "#44AA99",
+    "arcface": "#228833",
+    "combined": "#117733",
+    "adacos": "#AA3377",
+    "adaacos": "#CC6699",
+    "arcgrad": "#EE6677",
+    "center": "#7766CC",
+    "contrastive": "#DDCC77",
+    "triplet": "#882255",
+    "aam_softmax": "#925400",
+    "adaface": "#00A0E4",
+    "circle": "#D15400",
+    "curricularface": "#735684",
+    "elasticface": "#2B59C8",
+    "ldam": "#B369DD",
+    "lm_softmax": "#36AA3D",
+    "logit_adjusted": "#9E7848",
+    "magface": "#00706F",
+    "mv_softmax": "#9A5D65",
+    "p2sgrad": "#008F8C",
+    "proxy_nca": "#9072A3",
+    "proxy_nca_pp": "#7480FA",
+    "soft_triple": "#0081E7",
+    "sphereface2": "#7A7600",
+    "sphereface_r": "#D54563",
+    "subcenter_arcface": "#A243AB",
+    "uniface": "#BB7C77",
+}
+_FALLBACK_COLOURS = ("#888888", "#777744", "#667788", "#998877", "#556655", "#887799")
+
+
+def loss_colour(loss: str) -> str:
+    """The colour of a loss by its name; a sum takes the colour of its last part, to differ from the first alone.
+
+    >>> loss_colour("arcgrad(s=5)") == loss_colour("arcgrad(s=30)")
+    True
+    >>> loss_colour("softmax") == loss_colour("softmax + 0.02*center")
+    False
+    """
+    return assigned_loss_colour(loss) or _FALLBACK_COLOURS[sum(map(ord, loss)) % len(_FALLBACK_COLOURS)]
+
+
+def assigned_loss_colour(loss: str) -> str | None:
+    """The colour that is fixed for a loss; None for a loss without one."""
+    for name in reversed(re.findall(r"[a-z_0-9]*[a-z][a-z_0-9]*(?=\(|\s|$)", loss)):
+        if name in _LOSS_COLOURS:
+            return _LOSS_COLOURS[name]
+    return None
+
 
 BASELINE_COLOUR = "#8a8f98"
 """Baselines have this one: no loss has it."""
@@ -38,7 +96,7 @@ def loss_colours(losses: Sequence[str], references: Sequence[str] = ()) -> dict[
         if _distance_to_nearest(_oklab(usual), taken) >= _MIN_DISTANCE:
             found[loss] = usual
             taken.append(_oklab(usual))
-    taken += [_oklab(_readable(colour)) for colour in NAMED_LOSS_COLOURS]  # so that no loss has another's usual one
+    taken += [_oklab(_readable(colour)) for colour in _LOSS_COLOURS.values()]  # so that no loss has another's usual one
     for loss in [*ordered, *references]:
         if loss not in found:
             found[loss] = max(_candidates(), key=lambda colour: _distance_to_nearest(_oklab(colour), taken))

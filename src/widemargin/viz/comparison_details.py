@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ..metrics.classification import METRICS, FoldMetrics
 from ..metrics.confusion import Confusion
 from . import page
-from .charts import truncate_label
+from .charts import ReliabilityCurve, draw_reliability_diagram
 from .colours import loss_colours
 from .comparison_formats import best_means, format_score, metric_column_head
 from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, most_common_confusions
-from .reliability import ReliabilityCurve, draw_reliability_diagram
+from .svg import truncate_label
 
 if TYPE_CHECKING:
     from ..tabular.comparison import Comparison, DatasetComparison

@@ -34,10 +34,12 @@ from .comparison_formats import (
     metric_column_head,
     score_mark,
 )
+from .critical_difference import draw_critical_difference_diagram
 
 if TYPE_CHECKING:
     from ..tabular.comparison import Comparison, CrossDatasetComparison, DatasetComparison
     from ..tabular.results import Result
+    from .svg import Chart
 
 
 MAX_DETAILED_SETS = 20
@@ -87,7 +89,7 @@ def comparison_page(
     return page.html_page(title or question, subtitle, body)
 
 
-def _draw_score_intervals(comparison: DatasetComparison, order: Sequence[int], colours: Mapping[str, str]) -> str:
+def _draw_score_intervals(comparison: DatasetComparison, order: Sequence[int], colours: Mapping[str, str]) -> Chart:
     """Losses in this order with their intervals, baselines below a line."""
     metric = METRICS[comparison.metric]
     rows = [(comparison.results[i], comparison.intervals[i], colours[comparison.results[i].loss]) for i in order]
@@ -121,7 +123,7 @@ def _dataset_sections(comparison: DatasetComparison, colours: Mapping[str, str])
         page.figure(_draw_score_intervals(comparison, comparison.order, colours)),
     ]
     if len(comparison.results) > 1 and comparison.has_statement:
-        diagram = charts.draw_critical_difference_diagram(
+        diagram = draw_critical_difference_diagram(
             [r.loss for r in comparison.results],
             [r.mean_and_std(metric.name)[0] for r in comparison.results],
             comparison.groups,
@@ -150,7 +152,7 @@ def _baseline_hint(comparison: DatasetComparison) -> str:
 def _cross_dataset_sections(comparison: Comparison, colours: Mapping[str, str]) -> list[str]:
     summary, metric = comparison.across_datasets, METRICS[comparison.metric]
     assert summary is not None
-    diagram = charts.draw_critical_difference_diagram(
+    diagram = draw_critical_difference_diagram(
         comparison.methods,
         summary.mean_ranks,
         summary.groups,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import InputError
-from .charts import add_dark_mode, assigned_loss_colour
+from .colours import assigned_loss_colour
+from .svg import figure_to_svg
 from .terminal import check_suffix, check_writable
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _CURVE_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1)))
 def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int = 10) -> tuple[Path, list[str]]:
     """Write the picture of the losses `loss_specs` (all by default) to `out`; returns its path and warnings."""
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
     from ..losses.criterion import Criterion
     from ..losses.grammar import Sum, parse, parse_list
@@ -63,9 +65,6 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     chosen: list[Loss] = []
     for value in map(parse, list_losses()) if loss_specs is None else parse_list(loss_specs):
         chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
 
     margins = [loss for loss in chosen if isinstance(loss, Margin)]
     pair_losses = [loss for loss in chosen if isinstance(loss, PairLoss)]
@@ -85,31 +84,25 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
         "font.size": 10,
         "axes.spines.top": False,
         "axes.spines.right": False,
+        "svg.fonttype": "none",
         "svg.hashsalt": "widemargin",
     }
-    with plt.rc_context(rc_params), warnings.catch_warnings(record=True) as caught:
+    with mpl.rc_context(rc_params), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        figure, axes = plt.subplots(
-            rows,
-            columns,
-            figsize=(4.4 * columns, 3.7 * rows),
-            squeeze=False,
-            layout="constrained",
-        )
+        figure = Figure((4.4 * columns, 3.7 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False)
         for place, (panel, items) in zip(axes.flat, shown, strict=False):
             panel(place, items, num_classes)
             place.grid(alpha=0.25, linewidth=0.5)
         for place in axes.flat[len(shown) :]:
             place.set_visible(False)
         try:
-            is_svg = path.suffix.lower() == ".svg"
-            figure.savefig(path, dpi=120, metadata={"Date": None} if is_svg else None)
-            if is_svg:
-                add_dark_mode(path)
+            if path.suffix.lower() == ".svg":
+                path.write_text(figure_to_svg(figure, "Curves of losses", standalone=True), encoding="utf-8")
+            else:
+                figure.savefig(path, dpi=120)
         except OSError as error:
             raise InputError(f"{out}: cannot be written ({error.strerror or error})") from None
-        finally:
-            plt.close(figure)
     return path, sorted({str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)})
 
 
@@ -209,9 +202,11 @@ def _plot_gap_gradients(axes: Axes, margins: list[Margin], num_classes: int) -> 
         marked = theoretical_gap(num_classes, scale)
         if marked <= gaps[-1]:
             axes.plot(math.degrees(marked), gap_gradient(marked, scale, num_classes), "o", color=_CURVE_COLOURS[index])
+    top = gap_gradient(0.0, 40.0, num_classes) * 1.05
     best = [gap_gradient(gap, suggest_scale(num_classes, gap), num_classes) for gap in gaps[6:]]
+    best = [value if value <= top else math.nan for value in best]
     axes.plot([math.degrees(g) for g in gaps[6:]], best, "--", color="0.5", linewidth=1, label="the best s (Eq. 19)")
-    axes.set_ylim(0, gap_gradient(0.0, 40.0, num_classes) * 1.05)
+    axes.set_ylim(0, top)
     axes.set(
         title=f"ArcGrad: how fast a gap grows, {num_classes} classes",
         xlabel="angular gap (°)",

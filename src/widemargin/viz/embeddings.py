@@ -1,4 +1,4 @@
-"""Embeddings and images of a run: points on a sphere, a circle or a plane as SVG text, rows of thumbnails.
+"""Embeddings and images of a run: points on a sphere or a circle as SVG text, rows of thumbnails.
 
 `inspection_sections` makes the parts of a page from a run's test images: its most confident mistakes, its pairs, and
 its embeddings.
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ..io.text import escape
 from ..metrics.intervals import MIN_EVENTS
 from . import page, pair_charts
-from .charts import svg_open_tag, truncate_label
+from .charts import draw_embedding_scatter
+from .svg import svg_open_tag, truncate_label
 
 if TYPE_CHECKING:
     from ..training.report import RunInspection
@@ -45,7 +46,7 @@ def draw_embedding_sphere(
 ) -> str:
     """Unit points [N, 3] in the colours of their classes, class weights [C, 3] or [C, K, 3] as lines from the centre.
 
-    Seen from one side; points behind the sphere are pale.
+    Seen from one side; points behind the sphere are pale. Drawn by hand: matplotlib has no sphere with a visible front.
     """
     rays, ray_classes = _class_rays(weights)
     viewed_points, viewed_weights = _rotate_to_view(points), _rotate_to_view(rays)
@@ -124,7 +125,8 @@ def draw_embedding_circle(
     """Points [N, 2] around their origin in the colours of their classes, class weights as lines from it.
 
     Weights are [C, 2], or [C, K, 2] with sub-centres.
-    `on_circle` where only directions count: points then lie on the circle.
+    `on_circle` where only directions count: points then lie on the circle. Drawn by hand: the tour has one of these
+    pictures per position of its sliders.
     """
     length = np.linalg.norm(points, axis=1)
     unit = points / np.maximum(length, 1e-12)[:, None]
@@ -163,32 +165,6 @@ def _place_class_labels(directions: NDArray[np.float64], y: NDArray[np.int64]) -
         free = max(angle, placed[-1][1] + _MIN_LABEL_ANGLE) if placed else angle
         placed.append((k, free))
     return placed
-
-
-_SCATTER_SIZE, _SCATTER_PAD = 420, 24
-_MAX_LEGEND_NAMES = 12
-
-
-def draw_embedding_scatter(points: NDArray[np.float64], y: NDArray[np.int64], names: Sequence[str], title: str) -> str:
-    """Points [N, 2] in the colours of their classes, both axes to the same scale."""
-    middle = (points.max(0) + points.min(0)) / 2
-    half_range = float(np.abs(points - middle).max()) or 1.0
-    parts = [svg_open_tag(_SCATTER_SIZE + 200, _SCATTER_SIZE, title)]
-    places = _SCATTER_SIZE / 2 + (points - middle) / half_range * (_SCATTER_SIZE / 2 - _SCATTER_PAD) * np.array(
-        [1.0, -1.0]
-    )
-    for (x, up), label in zip(places, y, strict=True):
-        colour = CLASS_COLOURS[int(label) % len(CLASS_COLOURS)]
-        parts.append(f'<circle cx="{x:.1f}" cy="{up:.1f}" r="2.2" fill="{colour}" opacity=".65"/>')
-    for k, name in enumerate(names[:_MAX_LEGEND_NAMES]):
-        at = 30 + 22 * k
-        colour = CLASS_COLOURS[k % len(CLASS_COLOURS)]
-        parts.append(f'<rect x="{_SCATTER_SIZE + 10}" y="{at - 10}" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text x="{_SCATTER_SIZE + 28}" y="{at}">{escape(truncate_label(name, 20))}</text>')
-    if len(names) > _MAX_LEGEND_NAMES:
-        more = f"and {len(names) - _MAX_LEGEND_NAMES} more, colours repeat"
-        parts.append(f'<text class="tick" x="{_SCATTER_SIZE + 10}" y="{30 + 22 * _MAX_LEGEND_NAMES}">{more}</text>')
-    return "".join(parts) + "</svg>"
 
 
 THUMBNAIL_STYLE = """
@@ -326,7 +302,7 @@ def _embeddings_section(inspection: RunInspection) -> list[str]:
         text += "seen (PCA)."
     return [
         page.heading("Embeddings", text),
-        page.figure(draw_embedding_scatter(points, inspection.y, inspection.class_names, "Embeddings")),
+        page.figure(draw_embedding_scatter(points, inspection.y, inspection.class_names, CLASS_COLOURS, "Embeddings")),
     ]
 
 

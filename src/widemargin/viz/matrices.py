@@ -1,16 +1,19 @@
-"""Tables of numbers as SVG text: a heat map, a confusion matrix, and a ridgeline of histograms."""
+"""Tables of numbers as charts: a heat map, a confusion matrix, and a ridgeline of histograms."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from ..io.text import escape
 from ..metrics.confusion import Confusion
-from .charts import CHART_WIDTH, svg_open_tag, truncate_label
+from .charts import SMALL_WIDTH, add_row_axes
+from .svg import CHART_WIDTH, INK, SOFT, Chart, chart_style, svg_open_tag, truncate_label
 
-_HEATMAP_LEFT, _HEATMAP_TOP, _HEATMAP_CELL_WIDTH, _HEATMAP_CELL_HEIGHT = 120, 40, 110, 34
 
-
+@chart_style()
 def draw_heatmap(
     rows: Sequence[str],
     columns: Sequence[str],
@@ -18,30 +21,22 @@ def draw_heatmap(
     highlighted: tuple[str, str] | None,
     colour: str,
     title: str,
-) -> str:
+) -> Chart:
     """A heat map of `values` by (row, column): darker is larger, one cell may be framed, missing ones stay empty."""
     low, high = min(values.values()), max(values.values())
-    parts = [svg_open_tag(CHART_WIDTH, _HEATMAP_TOP + _HEATMAP_CELL_HEIGHT * len(rows) + 12, title)]
-    for j, column in enumerate(columns):
-        x = _HEATMAP_LEFT + _HEATMAP_CELL_WIDTH * (j + 0.5)
-        parts.append(f'<text class="tick" x="{x}" y="{_HEATMAP_TOP - 10}" text-anchor="middle">{escape(column)}</text>')
-    for i, row in enumerate(rows):
-        y = _HEATMAP_TOP + _HEATMAP_CELL_HEIGHT * i
-        parts.append(f'<text class="tick" x="{_HEATMAP_LEFT - 12}" y="{y + 22}" text-anchor="end">{escape(row)}</text>')
-        for j, column in enumerate(columns):
-            if (row, column) not in values:
-                continue
-            x, value = _HEATMAP_LEFT + _HEATMAP_CELL_WIDTH * j, values[row, column]
-            depth = 0.08 + 0.62 * (value - low) / max(high - low, 1e-9)
-            frame = ' stroke="currentColor" stroke-width="3"' if highlighted == (row, column) else ""
-            size = f'width="{_HEATMAP_CELL_WIDTH - 4}" height="{_HEATMAP_CELL_HEIGHT - 4}"'
-            parts.append(
-                f'<rect x="{x + 2}" y="{y + 2}" {size} rx="4" fill="{colour}" fill-opacity="{depth:.2f}"{frame}/>'
-            )
-            parts.append(
-                f'<text x="{x + _HEATMAP_CELL_WIDTH / 2}" y="{y + 22}" text-anchor="middle">{value:.2f}</text>'
-            )
-    return "".join(parts) + "</svg>"
+    chart = Chart(CHART_WIDTH, 52 + 34 * len(rows), title)
+    axes = add_row_axes(chart, rows, (120, 40, 120 + 110 * len(columns)), 34)
+    axes.set(xlim=(-0.5, len(columns) - 0.5))
+    axes.set_xticks(range(len(columns)), labels=columns)
+    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
+    axes.grid(visible=False)
+    for (row, column), value in values.items():
+        x, y = columns.index(column), rows.index(row)
+        depth = 0.08 + 0.62 * (value - low) / max(high - low, 1e-9)
+        frame: Any = {"ec": INK, "lw": 3} if highlighted == (row, column) else {}
+        axes.bar(x, 0.88, 0.96, y - 0.44, fc=(colour, depth), **frame)
+        axes.text(x, y, f"{value:.2f}", ha="center", va="center_baseline")
+    return chart
 
 
 MAX_CONFUSION_CLASSES = 30  # classes of which every cell can be seen
@@ -49,7 +44,11 @@ _CONFUSION_LEFT, _CONFUSION_TOP = 150, 110
 
 
 def draw_confusion_matrix(confusion: Confusion, names: Sequence[str], title: str) -> str:
-    """A row per true class, for up to 30 classes: mistakes in red, right answers in blue, as shares of the row."""
+    """SVG text of a row per true class, for up to 30 classes: mistakes in red, right answers in blue, as shares of the
+    row.
+
+    Drawn by hand: matplotlib takes seconds for 900 cells with a number and a hover text each.
+    """
     counts = confusion.matrix()
     side = min(46.0, (CHART_WIDTH - _CONFUSION_LEFT - 20) / len(names))
     parts = [
@@ -94,49 +93,32 @@ def most_common_confusions(
     ]
 
 
-# Small: two of them stand side by side.
-_RIDGE_LEFT, _RIDGE_RIGHT, _RIDGE_TOP, _RIDGE_PEAK_HEIGHT, _RIDGE_WIDTH = 56, 540, 14, 54, 560
-
-
+@chart_style()
 def draw_ridgeline(
     names: Sequence[str], counts: Sequence[Sequence[int]], colour: str, title: str, max_rows: int = 24
-) -> str:
+) -> Chart:
     """Overlapping histograms of angles, 0° to 180°, one per name from top to bottom, at most about `max_rows`."""
     step = max(1, -(-len(names) // max_rows))
-    chosen = list(range(0, len(names), step))
-    if chosen[-1] != len(names) - 1:
-        chosen.append(len(names) - 1)
-    row_step = 26 if len(chosen) <= 12 else 16
-    base = _RIDGE_TOP + _RIDGE_PEAK_HEIGHT + row_step * (len(chosen) - 1)
-    parts = [svg_open_tag(_RIDGE_WIDTH, base + 44, title)]
-    for degrees in range(0, 181, 30):
-        x = _RIDGE_LEFT + degrees / 180 * (_RIDGE_RIGHT - _RIDGE_LEFT)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_RIDGE_TOP}" y2="{base}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 18}" text-anchor="middle">{degrees}°</text>')
-    middle = (_RIDGE_LEFT + _RIDGE_RIGHT) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{base + 36}" text-anchor="middle">angle to the own class</text>')
+    chosen = sorted({*range(0, len(names), step), len(names) - 1})
+    row_height, peak = (26 if len(chosen) <= 12 else 16), 54
+    base = 14 + peak + row_height * (len(chosen) - 1)
+    chart = Chart(SMALL_WIDTH, base + 44, title)
+    axes = chart.add_axes(56, 14, 540, base)
+    axes.set(xlim=(0, 180), ylim=(len(chosen) - 1, -peak / row_height), xlabel="angle to the own class")
+    axes.set_xticks(range(0, 181, 30), labels=[f"{degrees}°" for degrees in range(0, 181, 30)])
+    axes.set_yticks(range(len(chosen)), labels=[truncate_label(names[i], 8) for i in chosen])
+    axes.grid(visible=False, axis="y")
     max_share = max((max(counts[i]) / max(1, sum(counts[i])) for i in chosen), default=1.0) or 1.0
     for row, i in enumerate(chosen):
-        y = _RIDGE_TOP + _RIDGE_PEAK_HEIGHT + row_step * row
-        parts.append(_ridge(counts[i], y, max_share, colour, 0.35 + 0.5 * row / max(1, len(chosen) - 1), names[i]))
-        parts.append(
-            f'<text class="tick" x="{_RIDGE_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(names[i])}</text>'
-        )
-    parts.append(f'<text class="tick" x="{_RIDGE_LEFT - 10}" y="{_RIDGE_TOP + 8}" text-anchor="end">epoch</text>')
-    return "".join(parts) + "</svg>"
-
-
-def _ridge(counts: Sequence[int], y: float, max_share: float, colour: str, opacity: float, name: str) -> str:
-    total, width = max(1, sum(counts)), (_RIDGE_RIGHT - _RIDGE_LEFT) / len(counts)
-    points = [f"{_RIDGE_LEFT},{y:.1f}"]
-    for k, count in enumerate(counts):
-        points.append(f"{_RIDGE_LEFT + (k + 0.5) * width:.1f},{y - count / total / max_share * _RIDGE_PEAK_HEIGHT:.1f}")
-    points.append(f"{_RIDGE_RIGHT},{y:.1f}")
-    tip = f"epoch {name}: median {histogram_quantile(counts, 0.5):.1f}°"
-    shape = (
-        f'points="{" ".join(points)}" fill="{colour}" fill-opacity="{opacity:.2f}" stroke="{colour}" stroke-width="1.2"'
-    )
-    return f"<g><title>{escape(tip)}</title><polygon {shape}/></g>"
+        shares, width = np.asarray(counts[i]) / max(1, sum(counts[i])), 180 / len(counts[i])
+        heights = row - shares / max_share * peak / row_height
+        angles = (np.arange(len(shares)) + 0.5) * width
+        opacity = 0.35 + 0.5 * row / max(1, len(chosen) - 1)
+        (ridge,) = axes.fill([0, *angles, 180], [row, *heights, row], fc=(colour, opacity), ec=colour, lw=1.2)
+        ridge.set_zorder(2 + row / len(chosen))
+        chart.add_tip(ridge, f"epoch {names[i]}: median {histogram_quantile(counts[i], 0.5):.1f}°")
+    axes.text(46, chart.height - 22, "epoch", transform=None, ha="right", color=SOFT, size=12)
+    return chart
 
 
 def histogram_quantile(counts: Sequence[int], q: float) -> float:

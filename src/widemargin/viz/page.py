@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..io.text import escape
+from .svg import Chart
 
 _PAGE_CSS = """
 :root { --ink: #1d2129; --soft: #5b6472; --line: #d9dde3; --ground: #ffffff; --raised: #f6f7f9; --accent: #b3304a; }
@@ -91,8 +92,9 @@ def paragraph(text: str, css_class: str = "") -> str:
     return f'<p class="{css_class}">{escape(text)}</p>' if css_class else f"<p>{escape(text)}</p>"
 
 
-def figure(svg: str, caption: str = "") -> str:
-    """A figure with its caption."""
+def figure(picture: str | Chart, caption: str = "") -> str:
+    """A figure, of SVG text or a chart, with its caption."""
+    svg = picture.to_svg() if isinstance(picture, Chart) else picture
     return (
         f'<figure class="wide">{svg}' + (f"<figcaption>{escape(caption)}</figcaption>" if caption else "") + "</figure>"
     )

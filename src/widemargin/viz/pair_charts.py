@@ -1,4 +1,4 @@
-"""Charts of verification as SVG text: ROC and DET curves, and histograms of scores and angles of pairs."""
+"""Charts of verification: ROC and DET curves, and histograms of scores and angles of pairs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from numpy.typing import NDArray
 
 from ..metrics.intervals import MIN_EVENTS
 from ..metrics.roc import RocCurve, roc_index_at_far
-from .charts import CHART_WIDTH, svg_open_tag
-from .lines import draw_log_lines
+from .charts import Line, add_legend, draw_log_lines
+from .svg import CHART_WIDTH, INK, SOFT, Chart, chart_style
 
-_PRIMARY_COLOUR, _SECONDARY_COLOUR = "#4477AA", "#EE6677"
-_HISTOGRAM_LEFT, _HISTOGRAM_RIGHT, _HISTOGRAM_TOP, _HISTOGRAM_BOTTOM = 60, 800, 24, 260
+_SAME_COLOUR, _DIFFERENT_COLOUR = "#4477AA", "#EE6677"
 _HISTOGRAM_BINS = 80
 
 
-def draw_roc_curve(roc: RocCurve, num_same: int, num_different: int, title: str) -> str | None:
+def draw_roc_curve(roc: RocCurve, num_same: int, num_different: int, title: str) -> Chart | None:
     """TAR over FAR, from where ten pairs of each kind are accepted; None where that is nowhere."""
     points = [(far, 100.0 * tar) for far, tar in _subsample_roc(roc, num_same, num_different)]
     if len(points) < 2:
         return None
-    return draw_log_lines([("TAR", points, _PRIMARY_COLOUR, False)], "FAR", "TAR in percent", title, log_y=False)
+    return draw_log_lines([Line("TAR", points, _SAME_COLOUR)], "FAR", "TAR in percent", title, log_y=False)
 
 
-def draw_det_curve(roc: RocCurve, num_same: int, num_different: int, title: str) -> str | None:
+def draw_det_curve(roc: RocCurve, num_same: int, num_different: int, title: str) -> Chart | None:
     """Misses over false alarms, both in powers of ten (the DET curve), as far as ten pairs support both."""
     points = [
         (far, 1.0 - tar)
@@ -34,9 +33,7 @@ def draw_det_curve(roc: RocCurve, num_same: int, num_different: int, title: str)
     ]
     if len(points) < 2:
         return None
-    return draw_log_lines(
-        [("misses", points, _PRIMARY_COLOUR, False)], "FAR", "share of same pairs that is missed", title
-    )
+    return draw_log_lines([Line("misses", points, _SAME_COLOUR)], "FAR", "share of same pairs that is missed", title)
 
 
 def _subsample_roc(roc: RocCurve, num_same: int, num_different: int) -> list[tuple[float, float]]:
@@ -50,7 +47,7 @@ def _subsample_roc(roc: RocCurve, num_same: int, num_different: int) -> list[tup
     return list(zip(roc.far[supported].tolist(), roc.tar[supported].tolist(), strict=True))
 
 
-def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str) -> str:
+def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str) -> Chart:
     """Cosines of same and of different pairs, each as a share of its own kind, and thresholds as lines."""
     scores, shares = np.clip(roc.thresholds[1:], -1.0, 1.0), (np.diff(roc.tar), np.diff(roc.far))
     low = float(min(scores.min(), 0.0))
@@ -58,59 +55,40 @@ def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str)
     tick_labels = {float(tick): f"{tick:.1f}" for tick in places}
     edges = np.linspace(low, 1.0, _HISTOGRAM_BINS + 1)
     histograms = [np.histogram(np.minimum(scores, 1.0), edges, weights=share)[0] for share in shares]
-    return _draw_pair_histogram(
-        histograms, edges, tick_labels, "cosine", {value: f"{value:.2f}" for value in thresholds}, title
-    )
+    return _draw_pair_histogram(histograms, edges, tick_labels, "cosine", thresholds, title)
 
 
-def draw_angle_histogram(degrees: NDArray[np.float64], is_same: NDArray[np.bool_], title: str) -> str:
+def draw_angle_histogram(degrees: NDArray[np.float64], is_same: NDArray[np.bool_], title: str) -> Chart:
     """Angles of same and of different pairs, each as a share of its own kind."""
     tick_labels = {float(tick): f"{tick}°" for tick in range(0, 181, 30)}
     edges = np.linspace(0.0, 180.0, _HISTOGRAM_BINS + 1)
     histograms = [np.histogram(degrees[kind], edges)[0] / kind.sum() for kind in (is_same, ~is_same)]
-    return _draw_pair_histogram(histograms, edges, tick_labels, "angle between the two", {}, title)
+    return _draw_pair_histogram(histograms, edges, tick_labels, "angle between the two", (), title)
 
 
+@chart_style()
 def _draw_pair_histogram(
-    histograms: Sequence[NDArray[np.float64]],
+    shares: Sequence[NDArray[np.float64]],
     edges: NDArray[np.float64],
     tick_labels: Mapping[float, str],
     unit: str,
-    threshold_labels: Mapping[float, str],
+    thresholds: Sequence[float],
     title: str,
-) -> str:
-    """Shares of same and of different pairs in bins."""
-    low, high = float(edges[0]), float(edges[-1])
-    tallest = max(float(kind.max()) for kind in histograms) or 1.0
-
-    def x(value: float) -> float:
-        return _HISTOGRAM_LEFT + (value - low) / (high - low) * (_HISTOGRAM_RIGHT - _HISTOGRAM_LEFT)
-
-    parts = [svg_open_tag(CHART_WIDTH, _HISTOGRAM_BOTTOM + 46, title)]
-    for tick, words in tick_labels.items():
-        parts.append(
-            f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{_HISTOGRAM_TOP}" y2="{_HISTOGRAM_BOTTOM}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{x(tick):.1f}" y="{_HISTOGRAM_BOTTOM + 18}" text-anchor="middle">{words}</text>'
-        )
-    for kind, colour, name, place in zip(
-        histograms, (_PRIMARY_COLOUR, _SECONDARY_COLOUR), ("same", "different"), (0, 1), strict=True
-    ):
-        points = [f"{x(low):.1f},{_HISTOGRAM_BOTTOM}"]
-        heights = kind / tallest * (_HISTOGRAM_BOTTOM - _HISTOGRAM_TOP)
-        points += [
-            f"{x((edges[k] + edges[k + 1]) / 2):.1f},{_HISTOGRAM_BOTTOM - height:.1f}"
-            for k, height in enumerate(heights)
-        ]
-        points.append(f"{x(high):.1f},{_HISTOGRAM_BOTTOM}")
-        parts.append(f'<polygon points="{" ".join(points)}" fill="{colour}" fill-opacity=".35" stroke="{colour}"/>')
-        parts.append(f'<rect x="{_HISTOGRAM_LEFT + 130 * place}" y="4" width="12" height="12" fill="{colour}"/>')
-        parts.append(f'<text class="tick" x="{_HISTOGRAM_LEFT + 18 + 130 * place}" y="14">{name} pairs</text>')
-    for value, words in threshold_labels.items():
-        ends = f'x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{_HISTOGRAM_TOP}" y2="{_HISTOGRAM_BOTTOM}"'
-        parts.append(f'<line class="axis" {ends}/>')
-        parts.append(f'<text class="tick" x="{x(value) + 4:.1f}" y="{_HISTOGRAM_TOP + 12}">{words}</text>')
-    middle = (_HISTOGRAM_LEFT + _HISTOGRAM_RIGHT) / 2
-    parts.append(f'<text class="tick" x="{middle}" y="{_HISTOGRAM_BOTTOM + 38}" text-anchor="middle">{unit}</text>')
-    return "".join(parts) + "</svg>"
+) -> Chart:
+    """Shares of same and of different pairs in bins, and thresholds as lines."""
+    chart = Chart(CHART_WIDTH, 306, title)
+    axes = chart.add_axes(60, 26, 800, 260)
+    tallest = max(float(kind.max()) for kind in shares) or 1.0
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(0, tallest), yticks=[], xlabel=unit)
+    axes.set_xticks(list(tick_labels), labels=list(tick_labels.values()))
+    centres = (edges[:-1] + edges[1:]) / 2
+    areas = [
+        axes.fill([edges[0], *centres, edges[-1]], [0, *kind, 0], fc=(colour, 0.35), ec=colour, lw=1)[0]
+        for kind, colour in zip(shares, (_SAME_COLOUR, _DIFFERENT_COLOUR), strict=True)
+    ]
+    for value in thresholds:
+        axes.axvline(value, color=INK, lw=1)
+        place = axes.get_xaxis_transform()
+        axes.annotate(f"{value:.2f}", (value, 1), (4, -12), place, "offset points", color=SOFT, size=12)
+    add_legend(chart, areas, ["same pairs", "different pairs"], (60, 4), 2)
+    return chart

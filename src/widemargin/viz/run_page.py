@@ -23,9 +23,9 @@ from ..io.text import escape_unprintable
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
 from . import page
-from .charts import loss_colour
+from .charts import Line, draw_epoch_curves
+from .colours import loss_colour
 from .embeddings import CLASS_COLOURS
-from .lines import EpochSeries, draw_epoch_curves
 from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeline, most_common_confusions
 
 if TYPE_CHECKING:
@@ -269,7 +269,7 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
     """Loss, accuracy and every number that moves, over the epochs; a section each."""
     if len(summaries) == 1:  # its lines need no name
         summaries = [replace(summaries[0], name="")]
-    panels: list[tuple[str, str, list[EpochSeries]]] = [
+    panels: list[tuple[str, str, list[Line]]] = [
         (
             "Loss",
             "mean of the training images",
@@ -304,19 +304,19 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
     return parts
 
 
-def _metric_series(summary: RunSummary, key: str) -> EpochSeries:
+def _metric_series(summary: RunSummary, key: str) -> Line:
     points = [
         (line["epoch"], float(line[key]))
         for line in summary.epoch_metrics
         if math.isfinite(float(line.get(key, "nan")))
     ]
-    return EpochSeries(summary.name, points, summary.colour)
+    return Line(summary.name, points, summary.colour)
 
 
-def _validation_series(summary: RunSummary) -> EpochSeries:
+def _validation_series(summary: RunSummary) -> Line:
     metrics = [(line["epoch"], line["val"]) for line in summary.epoch_metrics if "val" in line]
     points = [(epoch, float(val.get("top1", val.get("map", val.get("recall1", math.nan))))) for epoch, val in metrics]
-    return EpochSeries(
+    return Line(
         f"{summary.name}, held out".removeprefix(", "),
         [p for p in points if math.isfinite(p[1])],
         summary.colour,
@@ -324,13 +324,13 @@ def _validation_series(summary: RunSummary) -> EpochSeries:
     )
 
 
-def _margin_value_series(summary: RunSummary, name: str) -> EpochSeries:
+def _margin_value_series(summary: RunSummary, name: str) -> Line:
     points = [
         (line["epoch"], line["margin_values"][name])
         for line in summary.epoch_metrics
         if name in line.get("margin_values", {})
     ]
-    return EpochSeries(summary.name, [p for p in points if math.isfinite(p[1])], summary.colour)
+    return Line(summary.name, [p for p in points if math.isfinite(p[1])], summary.colour)
 
 
 def _angle_ridgeline_sections(summary: RunSummary, name: str = "") -> list[str]:
@@ -449,9 +449,7 @@ def _label(name: str) -> str:
 def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
     """Write one picture, PNG or PDF: loss and accuracy over the epochs, and the angles of the last one."""
     import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     from ..io.locks import write_chunks_atomic
 
@@ -462,7 +460,8 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
         # Letters that the font has not are boxes; matplotlib would say so once for each of them.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         rows = -(-len(summaries) // 3)
-        figure, axes = plt.subplots(1, 3, figsize=(12, 3.6 + 0.2 * rows), layout="constrained")
+        figure = Figure((12, 3.6 + 0.2 * rows), layout="constrained")
+        axes = figure.subplots(1, 3)
         for k, each in enumerate(summaries):
             style = {
                 "color": each.colour,
@@ -492,4 +491,3 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
         drawn = io.BytesIO()
         figure.savefig(drawn, dpi=200, format=path.suffix.lower().lstrip("."))
         write_chunks_atomic(path, [drawn.getvalue()])
-        plt.close(figure)

@@ -38,6 +38,18 @@ def read(tmp_path, text, **options):
     return read_table(tmp_path / "data.csv", **options)
 
 
+@given(
+    st.lists(
+        st.sampled_from(["1", "-2.5e3", " 7 ", "1_000", "", "?", "NA", "nan", "inf", "red", "x1", "٣"]), min_size=1
+    )
+)
+def test_plain_numbers_gaps_and_words_are_told_apart_cell_by_cell(words):
+    reading = read_numbers(words)
+    meant = {"1": 1.0, "-2.5e3": -2500.0, " 7 ": 7.0, "inf": math.inf, "٣": 3.0}
+    np.testing.assert_array_equal(reading.values, [meant.get(word, math.nan) for word in words])
+    assert reading.unread == [place for place, word in enumerate(words) if word in ("1_000", "red", "x1")]
+
+
 values = st.lists(st.integers(-(10**9), 10**9), min_size=1, max_size=30)
 
 

@@ -190,13 +190,13 @@ def test_true_without_a_compiler_warns_once_and_does_the_same_work(empty_cache, 
     monkeypatch.setenv("CXX", "no-such-compiler")
     x, y = batch(256)
     dense, streamed = pair("arcface(s=20)", compile=True)
-    with pytest.warns(UserWarning, match=r"compile=True needs a C\+\+ compiler .* plain PyTorch does their work"):
+    with pytest.warns(UserWarning, match=r"compile=True needs a C\+\+ compiler .* plain PyTorch is used"):
         got = gradients(streamed, x, y)
     assert_same(gradients(dense, x, y), got)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gradients(streamed, x, y)
-        assert not compiled.should_compile("auto", 1 << 20, CPU)  # nobody asked
+        assert not compiled.should_compile("auto", 1 << 20, CPU)  # not requested
 
 
 # ---------------------------------------------------------------- the cache
@@ -210,9 +210,7 @@ def test_a_compiler_that_fails_warns_once_and_is_done_without(empty_cache, compi
     x, y = batch()
     dense, streamed = pair("arcface(s=20)")
     counted = compiled.compilation_count()
-    with pytest.warns(
-        UserWarning, match=r"for arcface \(sum_exp_logits\), plain PyTorch does its work: no such compiler$"
-    ):
+    with pytest.warns(UserWarning, match=r"of arcface \(sum_exp_logits\), plain PyTorch is used: no such compiler$"):
         got = gradients(streamed, x, y)
     assert_same(gradients(dense, x, y), got)
     with warnings.catch_warnings():

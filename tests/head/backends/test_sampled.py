@@ -79,7 +79,7 @@ def test_the_mean_over_draws_of_a_one_vs_all_loss_is_the_loss(spec, backend):
 
 @pytest.mark.parametrize("spec", ["aam_softmax(s=4, k=2, topk=9)", "soft_triple(k=3)", "subcenter_arcface(s=4)"])
 def test_few_drawn_classes_of_sub_centres_and_penalties_are_finite(spec):
-    """Fewer classes may be drawn than a penalty wants; the gradient has rows of whole classes."""
+    """Fewer classes may be drawn than a penalty needs; the gradient has rows of whole classes."""
     head = wm.Head(D, C, spec, backend="sampled", sample_rate=0.05, dtype=torch.float64)
     x, y = torch.randn(3, D, dtype=torch.float64), torch.full((3,), 7)
     loss = head(x, y)

@@ -26,7 +26,7 @@ def test_auto_backend_streams_when_the_logits_would_not_fit(monkeypatch):
         ({"sample_rate": 0.5}, 'belongs to backend="sampled"'),
         ({"backend": "sampled", "sample_rate": 0.0}, "above 0 and at most 1"),
         ({"backend": "sampled", "sample_rate": True}, "above 0 and at most 1"),
-        ({"backend": "sampled", "sample_rate": 0.5, "label_smoothing": 0.1}, "cannot go with a sample_rate below 1"),
+        ({"backend": "sampled", "sample_rate": 0.5, "label_smoothing": 0.1}, "set sample_rate=1"),
         ({"backend": "stream", "group": object()}, "must be a process group"),
         ({"backend": "streem"}, "did you mean 'stream'"),
     ],

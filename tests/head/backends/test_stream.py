@@ -61,7 +61,7 @@ def test_lengths_whose_squares_overflow(spec, small_blocks):
 
 
 def test_a_later_block_far_above_the_first(small_blocks):
-    """Sums begin relative to the first block's logits; a class beyond e^88 of them makes the pass begin anew."""
+    """Sums are relative to the first block's logits; a class beyond e^88 of them restarts the pass."""
     x, y = batch(4, dtype=torch.float32)
     dense, streamed = pair("softmax", dtype=torch.float32)
     for head in (dense, streamed):

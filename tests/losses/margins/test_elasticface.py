@@ -1,4 +1,4 @@
-"""ElasticFace: the margin of every sample is drawn anew."""
+"""ElasticFace: the margin of every sample is drawn in every step."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def test_margins_by_hand():
 
 
 def test_a_count_of_zero_names_its_class():
-    with pytest.raises(wm.InputError, match=r"counts\)\[1\]=0 is outside its domain"):
+    with pytest.raises(wm.InputError, match=r"counts\[1\]=0 is outside its domain"):
         wm.parse("ldam(counts=[4, 0, 2])")
 
 

@@ -27,5 +27,5 @@ def test_the_target_is_pulled_with_full_force_wherever_it_is():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_label_smoothing_is_refused(backend):
-    with pytest.raises(wm.InputError, match="no label_smoothing"):
+    with pytest.raises(wm.InputError, match="label_smoothing"):
         make_head(4, 5, "lm_softmax", backend, label_smoothing=0.1)

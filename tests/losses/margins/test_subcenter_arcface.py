@@ -49,5 +49,5 @@ def test_a_sub_centre_of_length_zero_has_a_cosine_of_zero(backend):
 
 @pytest.mark.parametrize("k", [0, -1, 1.5])
 def test_fewer_than_one_sub_centre_is_refused(k):
-    with pytest.raises(wm.InputError, match=r"subcenter_arcface\(k\)=.* outside its domain: whole number"):
+    with pytest.raises(wm.InputError, match=r"subcenter_arcface: k=.* outside its domain: whole number"):
         wm.parse(f"subcenter_arcface(k={k})")

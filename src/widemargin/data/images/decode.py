@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -61,6 +61,12 @@ def read_image(path: Path) -> Image.Image:
     """The image as RGB, upright."""
     with open_decoded_image(path) as image:
         return image
+
+
+def read_image_bytes(data: bytes, name: str = "image") -> Image.Image:
+    """The image in the bytes of a file as RGB, upright; `name` stands in errors."""
+    with ExitStack() as stack:
+        return _decode_file(BytesIO(data), Path(name), stack)
 
 
 def _decode_file(file: BinaryIO, path: Path, stack: ExitStack) -> Image.Image:

@@ -3,6 +3,8 @@
 timm draws from the generators of Python and NumPy that the whole process shares, while batches are made in a thread
 during the training. So every thread works with its own copy of that one module of timm, whose generators are its
 own and are seeded for each image. The module needs neither torch nor torchvision.
+
+timm's and not torchvision's v2: that one has no such policies (`mstd`, `inc1`) and draws from torch's own generator.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ...io.errors import InputError
 from .dates import DateReading, read_dates
+from .grid import Grid
 from .numbers import NumberReading, ambiguous_number_error, find_thousands_points, read_numbers
 from .readings import ColumnReading
-from .table import Column, encode_levels, is_missing, join_names, quote_cell
-from .text import Cells, Grid
+from .table import Column, encode_levels, find_missing, join_names, quote_cell
 
 MIN_NUMERIC_FRACTION = 0.9  # above this share of numbers, a word in a column is taken for a slip
 MAX_CATEGORY_NUMBERS = 10  # with no more different numbers than this, a column of numbers and words is a category
@@ -59,6 +59,7 @@ class _ColumnReader:
         """What becomes of a column: features, or none and the reason."""
         name, cells = self.grid.column_names[place], self.grid.columns[place]
         if isinstance(cells, np.ndarray):
+            self.plain_places.append(place)
             return self._build_numbers(name, cells[np.asarray(self.kept_rows)].astype(np.float64))
         words = self._kept_words(cells)
         where = f"{self.grid.file}: column {quote_cell(name)}"
@@ -79,17 +80,15 @@ class _ColumnReader:
     def check_thousands_points(self) -> None:
         """Refuse a column of nothing but `1.234` beside one with decimal commas: the point may be between thousands."""
         if self.decimal is None and self.comma_column:
-            for place in self.plain_places:
-                example = find_thousands_points(self._kept_words(self.grid.columns[place]))
+            for place, words in zip(self.plain_places, self.grid.column_words(self.plain_places), strict=True):
+                example = find_thousands_points(self._kept_words(words))
                 if example:
                     where = f"{self.grid.file}: column {quote_cell(self.grid.column_names[place])}"
                     why = f", for column {quote_cell(self.comma_column)} has decimal commas"
                     raise ambiguous_number_error(where, example, why)
 
-    def _kept_words(self, cells: Cells) -> Sequence[str]:
-        if isinstance(cells, np.ndarray):
-            return []
-        return cells if len(self.kept_rows) == len(cells) else [cells[row] for row in self.kept_rows]
+    def _kept_words(self, words: Sequence[str]) -> Sequence[str]:
+        return words if len(words) in (0, len(self.kept_rows)) else [words[row] for row in self.kept_rows]
 
     def _other_columns(self, place: int) -> Iterator[Sequence[str]]:
         for other, cells in enumerate(self.grid.columns):
@@ -141,8 +140,9 @@ class _ColumnReader:
 
     def _check_slips(self, name: str, words: Sequence[str], reading: NumberReading, dates: DateReading | None) -> None:
         """Refuse a word among numbers or dates."""
-        known = sum(not is_missing(word) for word in words)
-        different = {value for value in reading.values if not np.isnan(value)}
+        missing = find_missing(words)
+        known = sum(word not in missing for word in words)
+        different = {value for value in set(reading.values) if not np.isnan(value)}
         found = [("number", reading.unread, len(different))]
         if dates is not None:
             found.append(("date", dates.unread, len(set(words))))
@@ -156,7 +156,8 @@ class _ColumnReader:
                 )
 
     def _build_category(self, name: str, words: Sequence[str], problem: str) -> tuple[list[Column], str]:
-        known = [word for word in words if not is_missing(word)]
+        missing = find_missing(words)
+        known = [word for word in words if word not in missing]
         levels = tuple(sorted(set(known)))
         columns = [Column(name, encode_levels(words, levels), levels)]
         self.readings[name] = ColumnReading(

@@ -25,12 +25,12 @@ from sklearn.utils.validation import check_is_fitted
 from ...io.errors import InputError, format_value
 from .columns import build_columns
 from .encode import MAX_ENCODED_COLUMNS, feature_columns
+from .grid import Grid
 from .load import frame_grid, is_frame
 from .numbers import check_decimal
 from .read import read_grid
 from .readings import UNSEEN, ColumnReading, table_readings
 from .table import Column, Table, check_cells, join_names, quote_cell
-from .text import Grid
 
 
 class EncodedRows(NamedTuple):
@@ -190,7 +190,7 @@ def to_grid(X: Any) -> Grid:
     if isinstance(X, Grid):
         return X
     if isinstance(X, str | Path):
-        return read_grid(X)[0]
+        return read_grid(X, keep_words=True)[0]  # a point may be between thousands, as the readings say
     if hasattr(X, "to_pandas"):
         X = X.to_pandas()
     if not is_frame(X):

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ...io.errors import InputError, format_value
+from .grid import Cells, Grid, resolve_column_names
 from .numbers import check_decimal
 from .read import build_table, read_table
 from .table import Table, check_cells, quote_cell
-from .text import Cells, Grid, resolve_column_names
 from .uci import load_uci_set, uci_set_names
 
 if TYPE_CHECKING:

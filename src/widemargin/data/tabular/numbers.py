@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...io.errors import InputError, format_value
-from .table import is_missing, parse_number, quote_cell
+from .table import find_missing, is_missing, parse_number, quote_cell
 
 DECIMAL_SIGNS = (".", ",")
 
@@ -279,21 +279,19 @@ def ambiguous_number_error(where: str, word: str, why: str = "") -> InputError:
 
 def _parse_plain_numbers(words: Sequence[str]) -> tuple[list[float], list[int]]:
     """Every word as a number, NaN where there is none, and the places of words that are neither."""
-    numbers: list[float] = []
-    non_numeric: list[int] = []
-    for place, word in enumerate(words):
-        try:
-            value = float(word)
-        except ValueError:
-            value = np.nan
-            if not is_missing(word):
-                non_numeric.append(place)
-        else:
-            if "_" in word:  # Python's 1_000 is a word here
-                value = np.nan
-                non_numeric.append(place)
-        numbers.append(value)
-    return numbers, non_numeric
+    try:
+        numbers = list(map(float, words))
+        if "_" not in "".join(words):
+            return numbers, []
+    except ValueError:
+        pass
+    # Each word once: an exception is slow, and a column of words has far more rows than words.
+    parsed = {word: parse_number(word) for word in set(words)}
+    missing = find_missing(parsed)
+    non_numeric = {word for word, number in parsed.items() if number is None and word not in missing}
+    by_word = {word: np.nan if number is None else number for word, number in parsed.items()}
+    unread = [place for place, word in enumerate(words) if word in non_numeric] if non_numeric else []
+    return [by_word[word] for word in words], unread
 
 
 def _choose_decimal(survey: _ColumnSurvey, where: str, decimal: str | None, separator: str, *, plain: bool) -> str:

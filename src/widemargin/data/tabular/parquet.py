@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...io.errors import InputError, shorten
+from .grid import Cells, Grid, resolve_column_names
 from .table import MemoryBudget, check_cells, quote_cell
-from .text import MAX_TABLE_BYTES, Cells, Grid, resolve_column_names
+from .text import MAX_TABLE_BYTES
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _MAX_THRIFT_DEPTH = 16

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ...io.bounded import check_not_sparse, open_regular, size_text
 from ...io.errors import InputError
 from ...io.text import escape_unprintable
+from .grid import Cells, Grid, resolve_column_names
 from .parquet import (
     column_chunks,
     import_pyarrow,
@@ -30,7 +31,7 @@ from .parquet import (
     translate_parquet_errors,
 )
 from .table import MemoryBudget, quote_cell
-from .text import PARQUET_MAGIC, Cells, Grid, resolve_column_names
+from .text import PARQUET_MAGIC
 
 BLOCK_CELLS = 1 << 22
 """Cells of a block: 64 MiB as numbers and references to words."""

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from ...io.errors import InputError
 from . import parquet
 from .columns import build_columns
+from .grid import Cells, Grid, parse_grid
 from .numbers import check_decimal, parse_formatted
 from .readings import format_cell
 from .remarks import find_remarks
@@ -40,11 +41,11 @@ from .table import (
     Table,
     class_order,
     encode_levels,
-    is_missing,
+    find_missing,
     join_names,
     quote_cell,
 )
-from .text import PARQUET_MAGIC, Cells, Grid, decode_table_text, parse_grid
+from .text import PARQUET_MAGIC, decode_table_text
 
 # ---------------------------------------------------------------- the column of classes
 
@@ -75,13 +76,14 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     column_index = grid.column_names.index(resolve_target(grid.file, grid.column_names, target))
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
-    words = _to_label_words(grid.columns[column_index])
-    kept_rows = [row for row, word in enumerate(words) if not is_missing(word, LABEL_MISSING_TOKENS)]
+    words = grid.column_words([column_index])[0] or _to_label_words(grid.columns[column_index])
+    missing = find_missing(words, LABEL_MISSING_TOKENS)
+    kept_rows = [row for row, word in enumerate(words) if word not in missing]
     if not kept_rows:
         raise InputError(f"{column} has no label in any row{remedy}")
     notes = []
     if len(kept_rows) < len(words):
-        without = next(row for row, word in enumerate(words) if is_missing(word, LABEL_MISSING_TOKENS))
+        without = next(row for row, word in enumerate(words) if word in missing)
         count = len(words) - len(kept_rows)
         rows = f"{count:,} rows without a label (the first is row" if count > 1 else "a row without a label (row"
         notes.append(f"left out {rows} {grid.line_numbers[without]})")
@@ -200,21 +202,21 @@ def read_table(
     or ".", is the decimal sign of columns that can be read both ways, such as one of nothing but `1,234`.
     """
     check_decimal(decimal)
-    grid, name = read_grid(path)
+    grid, name = read_grid(path, keep_words=decimal == ",")
     table = build_table(grid, name, target, target_is_class, decimal)
     options = (*(("--target-is-class",) if target_is_class else ()), *(("--decimal", decimal) if decimal else ()))
     return replace(table, source=grid.file, read_options=options)
 
 
-def read_grid(path: str | Path) -> tuple[Grid, str]:
-    """The cells of a file, and what to call the table."""
+def read_grid(path: str | Path, keep_words: bool = False) -> tuple[Grid, str]:
+    """Return the cells of a file and the name of the table; with `keep_words`, numbers in text stay words."""
     source = read_source(path)
     memory = MemoryBudget(source.file, source.stored_bytes)
     memory.reserve(len(source.data))
     if source.data.startswith(PARQUET_MAGIC):
         return parquet.read_parquet_grid(source.data, memory), source.table_name
     text, notes = decode_table_text(source.data, source.file)
-    grid = parse_grid(text, memory)
+    grid = parse_grid(text, memory, keep_words=keep_words)
     return replace(grid, notes=[*notes, *grid.notes]), source.table_name
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ...io.errors import InputError, format_value
 from .dates import DAY_FIRST, FIXED, MONTH_FIRST, read_new_dates, read_new_times
+from .grid import Cells
 from .numbers import DECIMAL_SIGNS, read_new_number
 from .table import Column, Table, is_missing, quote_cell
-from .text import Cells
 
 KINDS = ("number", "date", "time", "category")
 UNSEEN = -2

@@ -38,6 +38,15 @@ def is_missing(word: str, tokens: frozenset[str] = MISSING_TOKENS) -> bool:
     return len(bare) <= _MAX_MISSING_LENGTH and bare.lower() in tokens  # a long word is not copied to be compared
 
 
+def find_missing(words: Iterable[str], tokens: frozenset[str] = MISSING_TOKENS) -> set[str]:
+    """The different words among the cells of a column that hold no value; faster than to ask for every cell.
+
+    >>> sorted(find_missing(["1", "NA", "", "NA", "x"]))
+    ['', 'NA']
+    """
+    return {word for word in set(words) if is_missing(word, tokens)}
+
+
 def parse_number(word: str) -> float | None:
     """The number a cell holds; None for a word. Python's `1_000` is a word here.
 

@@ -1,10 +1,10 @@
-"""What all backends share: normalised embeddings, the definition of a logit, the interface, and the loss on it.
+"""Shared parts of all backends: normalised embeddings, the definition of a logit, the interface, and the loss on it.
 
-A backend is made for one call from what lasts for it: embeddings, class weights, bias. The margin comes with each
-question, since an adaptive one changes within the call: `split(margin, y)` gives the target of each sample and the sums
-over the other classes, which is all that a loss needs. Matrix products depend on a margin only through the norms it
-keeps (`Geometry`); they are computed when first wanted and serve the adaptive numbers, the loss, and both labels of a
-mixup. `compute_margin_loss` is the one place where the loss is written.
+A backend is created for one call with the embeddings, class weights and bias of that call. The margin is an argument
+of each method, since an adaptive one changes within the call: `split(margin, y)` returns the target of each sample and
+the sums over the other classes, which is all that a loss needs. Matrix products depend on a margin only through the
+norms it keeps (`Geometry`); they are computed on first use and shared by the adaptive numbers, the loss, and both
+labels of a mixup. `compute_margin_loss` is the only place where the loss is computed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ...numerics import angles
 
 
 class NormalizedEmbeddings:
-    """Embeddings [N, D] in the head's working dtype; their directions and lengths are worked out when they are wanted.
+    """Embeddings [N, D] in the head's working dtype; their directions and norms are computed on first use.
 
-    `raw` are the embeddings as they came. `safe_norm` are their lengths, without a gradient, where they were looked at
-    and are far from 0 and from overflow; else None.
+    `raw` are the embeddings as passed in. `safe_norm` are their norms, without a gradient, if they were computed and
+    are far from 0 and from overflow; otherwise None.
     """
 
     def __init__(self, raw: Tensor) -> None:
@@ -49,7 +49,7 @@ class NormalizedEmbeddings:
 
     @property
     def x(self) -> Tensor:
-        """The embeddings [N, D]; a zero one gets no gradient."""
+        """The embeddings [N, D]; a zero embedding gets no gradient."""
         return self._compute_parts()[0]
 
     @property
@@ -59,7 +59,7 @@ class NormalizedEmbeddings:
 
     @property
     def norm(self) -> Tensor:
-        """Their lengths [N]."""
+        """Their norms [N]."""
         return self._compute_parts()[2]
 
     @property
@@ -69,19 +69,19 @@ class NormalizedEmbeddings:
 
     def _compute_parts(self) -> tuple[Tensor, Tensor, Tensor]:
         if self._parts_cache is None:
-            # Adaptive margins ask first, without a gradient; the loss needs one.
+            # Adaptive margins come first and need no gradient; the loss needs one.
             with torch.set_grad_enabled(self._grad_enabled):
                 x = self.raw
                 unit, length = angles.unit_and_norm(x)
                 if self.safe_norm is None:
-                    # A zero embedding has no angle: its cosines are 0 and it gets no gradient, on any geometry.
+                    # A zero embedding has no angle: its cosines are 0 and it gets no gradient, for any geometry.
                     x = torch.where((length == 0).unsqueeze(1), torch.zeros_like(x), x)
                 self._parts_cache = x, unit, length
         return self._parts_cache
 
 
 def compute_radius(margin: Margin, x_norm: Tensor, w_norm: Tensor) -> Tensor | None:
-    """`r = ‖x‖‖w‖` with only the factors that the margin keeps; None where it is 1."""
+    """`r = ‖x‖‖w‖` with only the factors that the margin keeps; None if it is 1."""
     if margin.uses_x_norm and margin.uses_w_norm:
         return x_norm * w_norm
     if margin.uses_x_norm:
@@ -90,10 +90,10 @@ def compute_radius(margin: Margin, x_norm: Tensor, w_norm: Tensor) -> Tensor | N
 
 
 class Geometry(NamedTuple):
-    """Which lengths fold into the matrix product: margins of one geometry share their products.
+    """Norms that are part of the matrix product; margins with the same geometry share their products.
 
-    Where φ is the cosine itself, the lengths a margin keeps fold in, so nothing is divided out that would be multiplied
-    in again. Otherwise the product is the cosine, and lengths are multiplied in after φ.
+    If φ is the cosine itself, the norms that a margin keeps are part of the product, so that nothing is divided out and
+    multiplied in again. Otherwise the product is the cosine, and norms are multiplied in after φ.
     """
 
     folds_x_norm: bool
@@ -101,12 +101,12 @@ class Geometry(NamedTuple):
 
     @classmethod
     def of(cls, margin: Margin) -> Geometry:
-        """The geometry of a margin's products."""
+        """Return the geometry of a margin's products."""
         return cls(margin.is_linear and margin.uses_x_norm, margin.is_linear and margin.uses_w_norm)
 
     @property
     def is_cosine(self) -> bool:
-        """Whether the products are cosines."""
+        """True if the products are cosines."""
         return not (self.folds_x_norm or self.folds_w_norm)
 
 
@@ -114,12 +114,12 @@ COSINE = Geometry(False, False)
 
 
 class DotProducts(NamedTuple):
-    """Dot products with some classes, and the lengths that are still to be multiplied in."""
+    """Dot products with some classes, and the norms that are still to be multiplied in."""
 
     value: Tensor
-    """[N, C'], the cosine, or where φ is the cosine itself the cosine times the lengths kept."""
+    """[N, C'], the cosine, or, if φ is the cosine itself, the cosine times the norms kept."""
     radius: Tensor | None
-    """`r_j`, where φ must come first."""
+    """`r_j`, if φ must come first."""
 
 
 def compute_logits(margin: Margin, product: DotProducts, bias: Tensor | None) -> Tensor:
@@ -131,7 +131,7 @@ def compute_logits(margin: Margin, product: DotProducts, bias: Tensor | None) ->
 
 
 def broadcast_over_classes(margin: Margin) -> Margin:
-    """The margin with the numbers of samples that φ reads as columns [N, 1], beside logits [N, C']."""
+    """Return the margin with the per-sample numbers that φ reads as columns [N, 1], to match logits [N, C']."""
     if not margin.phi_sample_fields:
         return margin
     numbers = {name: getattr(margin, name) for name in margin.phi_sample_fields}
@@ -139,27 +139,27 @@ def broadcast_over_classes(margin: Margin) -> Margin:
 
 
 def fold_subcenters(subcenters: Subcenters | None, cos: Tensor, dim: int) -> Tensor:
-    """Cosines of all sub-centres, those of a class side by side along `dim` → one cosine per class."""
+    """Reduce the cosines of all sub-centres, adjacent along `dim`, to one cosine per class."""
     if subcenters is None:
         return cos
     return subcenters.fold(split_subcenters(subcenters, cos, dim).unbind(dim + 1))
 
 
 def split_subcenters(subcenters: Subcenters, values: Tensor, dim: int) -> Tensor:
-    """Values of all sub-centres along `dim`, C·K of them, as two dimensions [C, K]."""
+    """Reshape the values of C·K sub-centres along `dim` to two dimensions [C, K]."""
     count, shape = subcenters.count, values.shape
     return values.view(*shape[:dim], shape[dim] // count, count, *shape[dim + 1 :])
 
 
 def sum_weight_penalty(margin: Margin, unit: Tensor) -> Tensor:
-    """The penalty of all classes whose weights have these directions, [C, D] or [C·K, D]."""
+    """Sum of the penalty of all classes with these directions of weights, [C, D] or [C·K, D]."""
     count = 1 if margin.subcenters is None else margin.subcenters.count
     rows = unit.view(len(unit) // count, count, unit.shape[1])
     return margin.weight_penalty(rows @ rows.mT).sum()
 
 
 def sum_penalty_of_products(margin: Margin, products: Tensor) -> Tensor:
-    """The same from the products between the K weights of each class [C, K, K], which have their squared lengths."""
+    """The same from the Gram matrices of the K weights of each class [C, K, K], which contain the squared norms."""
     inverse = products.diagonal(dim1=1, dim2=2).rsqrt()
     return margin.weight_penalty(products * inverse.unsqueeze(1) * inverse.unsqueeze(2)).sum()
 
@@ -173,34 +173,34 @@ class Target(NamedTuple):
     """The target of each sample."""
 
     theta: Tensor
-    """Angle θ_y [N], from the chord where there are vectors."""
+    """Angle θ_y [N], computed from the chord if vectors are available."""
     radius: Tensor | None
-    """`r_y` [N], None where it is 1."""
+    """`r_y` [N], None if it is 1."""
     bias: Tensor | None
     """`b_y` [N], if any."""
 
 
 class TargetLogit(NamedTuple):
-    """The target of each sample where its logit is an ordinary one: no angle, so a class weight of length 0 learns."""
+    """Target whose logit is an ordinary one: no angle is computed, so a class weight of norm 0 can learn."""
 
     value: Tensor
     """The logit [N] before the margin's offset."""
 
 
 class SplitLogits(NamedTuple):
-    """The logits of each sample split into its target and the others: all that a loss needs of a backend."""
+    """Logits of each sample split into its target and the others: all that a loss needs from a backend."""
 
     target: Target | TargetLogit
     others: Tensor
-    """`L` [N]: logsumexp over the classes that are not the target's; for a one-vs-all loss the sum of their losses."""
+    """`L` [N]: logsumexp over the non-target classes; for a one-vs-all loss, the sum of their losses."""
     logit_sum: Tensor | None
-    """Sum of their logits [N], where asked for (label smoothing)."""
+    """Sum of the non-target logits [N], if requested (label smoothing)."""
     weight_penalty: Tensor | None = None
-    """Sum over the classes of the margin's penalty on their weights, where it has one."""
+    """Sum over the classes of the margin's penalty on their weights, if it has one."""
 
 
 class Backend(ABC):
-    """Splits the logits of a batch into target and others; made for one call, knows no margin."""
+    """Splits the logits of a batch into target and other classes; created for one call, independent of the margin."""
 
     num_classes: int
 
@@ -211,10 +211,10 @@ class Backend(ABC):
 
     @abstractmethod
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
-        """The target of each sample, and the sums over the classes that are not `y`.
+        """Return the target of each sample, and the sums over the classes other than `y`.
 
-        The target is a `TargetLogit` where `Margin.takes_target_logit` says so.
-        `with_logit_sum` asks for the sum of the others' logits too.
+        The target is a `TargetLogit` if `Margin.takes_target_logit` is True.
+        `with_logit_sum` also requests the sum of the other classes' logits.
         """
 
     @abstractmethod
@@ -223,7 +223,7 @@ class Backend(ABC):
 
     @abstractmethod
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
-        """Cosines [N, count] of the nearest classes that are not `y`, largest first, without a gradient."""
+        """Cosines [N, count] of the nearest classes other than `y`, largest first, without a gradient."""
 
 
 def logit_with_margin(margin: Margin, target: Target | TargetLogit) -> Tensor:
@@ -245,11 +245,11 @@ def compute_margin_loss(
     label_smoothing: float = 0.0,
     gather: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Margin]:
-    """Loss [N] of a margin on a backend, and the margin as it was used (adapted to this batch if `adapt`).
+    """Return the loss [N] of a margin on a backend, and the margin that was used (adapted to this batch if `adapt`).
 
-    `training` says whether margins that draw a number for each sample do so.
+    With `training`, margins that draw a random number per sample do so.
 
-    `gather` turns rows of this process into those of all processes that share the adaptive numbers (None: one process).
+    `gather` collects the rows of all processes that share the adaptive numbers (None: one process).
     """
     if adapt and margin.adaptive_fields:
         with torch.no_grad():
@@ -278,14 +278,14 @@ def compute_margin_loss(
 
 
 def fill_in_samples(backend: Backend, margin: Margin, y: Tensor, training: bool) -> Margin:
-    """The margin with the numbers of each sample, where it has any."""
+    """Return the margin with its per-sample numbers, if it has any."""
     if not margin.sample_fields:
         return margin
 
     def largest_cosines(count: int) -> Tensor:
-        # Past the last other class comes the target itself, as −∞.
+        # The entry after the last other class is the target itself, −∞.
         if count > backend.num_classes:
-            raise InputError(f"{margin.name}: {count} nearest classes of {backend.num_classes} in all")
+            raise InputError(f"{margin.name}: {count} nearest classes, but there are only {backend.num_classes}")
         return backend.largest_cosines(y, count)
 
     def theta() -> Tensor:

@@ -1,12 +1,12 @@
 """ClassBlocks: a pass over the classes, block by block: products once, sums forward, gradients backward.
 
-The products are kept where the gradient of the class weights will be: row j of the gradient has space for D numbers,
-the products of class j with N embeddings are N. Backward reads a block of them and writes that block's gradient over
-them. So there is no N×C matrix and no fourth matrix product; where N is larger than D, the rest is computed
-again. Never a normalised copy of the weights either: 1/‖w‖ is taken of a block while it is in cache.
+The products are stored in the memory of the class weights' gradient: row j of the gradient has space for D numbers, and
+class j has N products, one per embedding. Backward reads a block of them and overwrites it with that block's gradient.
+So there is no N×C matrix and no fourth matrix product; if N is larger than D, the rest is computed again. There is no
+normalised copy of the weights either: 1/‖w‖ is computed for a block while it is in cache.
 
-Compiled kernels take samples in multiples of `LANES`: a batch is filled up with zero embeddings that are nobody's
-sample, whose sums are cut off and whose gradients are 0.
+Compiled kernels take samples in multiples of `LANES`: a batch is padded with zero embeddings that belong to no sample,
+whose sums are dropped and whose gradients are 0.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from .base import sum_penalty_of_products, sum_weight_penalty
 from .compiled import CompileSetting
 from .kernels import Block, KernelSpec
 
-# Entries of one block×N matrix: large enough to make up for a block's fixed cost, small compared with the rest.
+# Entries of one block×N matrix: large enough to amortise a block's fixed cost, small compared with the rest.
 _BLOCK_ENTRIES = 1 << 18
-_MAX_SEPARATE_PRODUCTS = 1 << 20  # so few are kept in memory of their own where the gradient has no space for them
+_MAX_SEPARATE_PRODUCTS = 1 << 20  # so few products get separate memory if the gradient has no space for them
 _ANCHOR_ROWS = 64
-_PENALTY_ENTRIES = 1 << 16  # entries of what is computed at a time for the penalty on the weights
+_PENALTY_ENTRIES = 1 << 16  # entries that are computed at a time for the penalty on the weights
 _MIN_EXP_SUM = 0.5
-_MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # lengths whose squares and inverses are safe in fp32
+_MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # norms whose squares and inverses are safe in fp32
 
 
 def max_block_rows(samples: int, embedding_dim: int) -> int:
-    """How many classes are worked on together at the most, 64 to 4096."""
+    """Largest number of classes processed together, 64 to 4096."""
     most = min(_BLOCK_ENTRIES // max(samples, 1), 4 * _BLOCK_ENTRIES // max(embedding_dim, 1))
     return min(4096, max(64, most - most % 64))
 
 
 def balance_block_rows(num_classes: int, max_rows: int) -> int:
-    """About that many rows, so that hardly any class is left for a last, smaller block: it costs more than its share.
+    """Return a block size near `max_rows` that leaves no small last block, which would cost more than its share.
 
     >>> balance_block_rows(10_000, 1024), balance_block_rows(100_003, 1024), balance_block_rows(500, 1024)
     (1000, 1000, 500)
     """
     if num_classes <= max_rows:
         return max(num_classes, 1)
-    found = (rows for rows in range(max_rows, max_rows * 3 // 4, -1) if kernels.find_run_rows(rows))
-    return min(found, key=lambda rows: num_classes % rows, default=max_rows)
+    candidates = (rows for rows in range(max_rows, max_rows * 3 // 4, -1) if kernels.find_run_rows(rows))
+    return min(candidates, key=lambda rows: num_classes % rows, default=max_rows)
 
 
 def split_classes(num_classes: int, rows: int) -> list[slice]:
-    """All classes in slices of at most `rows`, each of which can be summed in equal runs.
+    """Split all classes into slices of at most `rows`, each of which can be summed in equal runs.
 
     >>> split_classes(2000, 1000)
     [slice(0, 1000, None), slice(1000, 2000, None)]
     >>> split_classes(1100, 1003)  # 1003 = 17·59, and 97 is prime
     [slice(0, 1003, None), slice(1003, 1067, None), slice(1067, 1100, None)]
     """
-    found = []
+    slices = []
     for start in range(0, num_classes, rows):
         stop = min(start + rows, num_classes)
         if kernels.find_run_rows(stop - start) is None:
             middle = stop - (stop - start) % kernels.MAX_RUN_ROWS
-            found += [slice(start, middle), slice(middle, stop)]
+            slices += [slice(start, middle), slice(middle, stop)]
         else:
-            found.append(slice(start, stop))
-    return found
+            slices.append(slice(start, stop))
+    return slices
 
 
 class BlockOfWeights(NamedTuple):
@@ -79,14 +79,14 @@ class BlockOfWeights(NamedTuple):
     rows: Tensor
     """These rows, in the working dtype."""
     factor: Tensor | None
-    """What the rows were scaled by, if anything."""
+    """Factor by which the rows were scaled, if any."""
     block: Block
 
 
 class ClassBlocks:
-    """The products of embeddings `a` [N, D] with all class weights [C, D], cached as far as there is space.
+    """Products of embeddings `a` [N, D] with all class weights [C, D], cached while space remains.
 
-    With `rows_per_class` K the weights are [C·K, D], the K sub-centres of a class side by side, always in one block.
+    With `rows_per_class` K the weights are [C·K, D], the K sub-centres of a class adjacent and always in one block.
     """
 
     def __init__(
@@ -111,12 +111,12 @@ class ClassBlocks:
         if self.cached_columns < len(a) and len(a) * len(weight) <= _MAX_SEPARATE_PRODUCTS:
             self.product_cache, self.cached_columns = a.new_empty(len(weight), len(a)), len(a)
         self.is_cache_filled = self.has_norms = False
-        self.extreme_blocks: set[int] = set()  # blocks with weights of extreme or no length
+        self.extreme_blocks: set[int] = set()  # blocks with weights of extreme or zero norm
         self.scratch: Tensor | None = None
         self.kernels: dict[Any, Callable[..., Any]] = {}
 
     def with_grad_weight(self, grad_weight: Tensor) -> ClassBlocks:
-        """The same blocks without cached products, to compute a gradient into `grad_weight`."""
+        """Return the same blocks without cached products, to compute a gradient into `grad_weight`."""
         return ClassBlocks(
             self.divides_by_w_norm,
             self.a[: self.samples],
@@ -127,38 +127,38 @@ class ClassBlocks:
         )
 
     def take_product_cache(self) -> ClassBlocks:
-        """The same blocks with the cached products and the gradient memory they lie in, which these blocks give up."""
-        taken = copy.copy(self)
+        """Return the blocks with the cached products and the gradient memory that holds them; `self` gives them up."""
+        blocks = copy.copy(self)
         self.grad_weight = self.product_cache = None
         self.is_cache_filled, self.cached_columns = False, 0
-        return taken
+        return blocks
 
     def _pad(self, rows: Tensor, value: float) -> Tensor:
-        """Rows of samples [N, …], filled up with `value` where compiled kernels need more."""
+        """Pad rows of samples [N, …] with `value` if compiled kernels need more."""
         missing = -self.samples % compiled.LANES if self.is_compiled else 0
         if not missing:
             return rows
         return torch.cat((rows, torch.full_like(rows[:1], value).expand(missing, *rows.shape[1:])))
 
     def iter_slices(self) -> Iterator[slice]:
-        """Slices of classes; after the first pass from the last to the first, whose weights are still in the cache."""
+        """Yield slices of classes; after the first pass from last to first, because the last are still in the cache."""
         return iter(reversed(self.slices) if self.has_norms else self.slices)
 
     def load_rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
-        """A block of class weights in the working dtype, and the factor its rows were scaled by, if any."""
+        """Return a block of class weights in the working dtype, and the factor its rows were scaled by, if any."""
         rows = self.weight[block].to(self.a.dtype)
         if block.start not in self.extreme_blocks:
             return rows, None
-        # Very long, very short or zero weights: their directions, which are as good as any other's.
+        # Very long, very short or zero weights: use their directions, which are accurate.
         unit, length = angles.unit_and_norm(rows)
         self.inverse_norm[block] = (length > 0).to(rows.dtype)
         return unit, kernels.safe_reciprocal(length)
 
     def store_inverse_norms(self, block: slice, rows: Tensor) -> bool:
-        """Store the inverse lengths of a block's weights; True if they are safe. After their product, which waits
+        """Store the inverse norms of a block's weights; True if they are safe. Called after their product, which waits
         less for memory than a norm does."""
         length = torch.linalg.vector_norm(rows, dim=1)
-        low, high = torch.stack(torch.aminmax(length)).tolist()  # one wait
+        low, high = torch.stack(torch.aminmax(length)).tolist()  # one synchronisation
         if low > _MIN_SAFE_NORM and high < _MAX_SAFE_NORM:
             torch.reciprocal(length, out=self.inverse_norm[block])
             return True
@@ -166,7 +166,7 @@ class ClassBlocks:
         return False
 
     def get_products(self, block: slice, rows: Tensor) -> Tensor:
-        """Products [B, N] of a block: from the cache, else computed and cached as far as there is space."""
+        """Return the products [B, N] of a block: from the cache, or computed and cached while space remains."""
         size, count = block.stop - block.start, len(self.a)
         whole = self.product_cache is not None and self.cached_columns == count
         if whole:
@@ -187,8 +187,8 @@ class ClassBlocks:
         return place
 
     def iter_blocks(self, y: Tensor, x_norm: Tensor, bias: Tensor | None) -> Iterator[BlockOfWeights]:
-        """Every block as the kernels take it, with its rows and their factor."""
-        labels = self._pad(y.to(torch.int32), -1)  # half the width of the comparisons that find the targets
+        """Yield every block as the kernels take it, with its rows and their factor."""
+        labels = self._pad(y.to(torch.int32), -1)  # int32 halves the width of the comparisons that find the targets
         x_norm, bias = self._pad(x_norm.detach(), 1.0), None if bias is None else bias.detach()
         for classes in self.iter_slices():
             place = slice(classes.start * self.rows_per_class, classes.stop * self.rows_per_class)
@@ -205,15 +205,15 @@ class ClassBlocks:
         self.is_cache_filled, self.has_norms = self.product_cache is not None, True
 
     def run_kernel(self, function: Callable[..., Any], spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> Any:
-        """A kernel on a block: compiled where the head is large, or where it was asked for."""
+        """Run a kernel on a block: compiled if the head is large or compilation is requested."""
         if not self.is_compiled:
             return function(spec, block, *inputs)
         # Within a pass only the spec and the dtypes of the inputs may change.
         key = (function, spec, tuple(t.dtype for t in inputs))
-        found = self.kernels.get(key)
-        if found is None:
-            found = self.kernels[key] = compiled.get_kernel(function, spec, block, inputs)
-        return found(spec, block, *inputs)
+        kernel = self.kernels.get(key)
+        if kernel is None:
+            kernel = self.kernels[key] = compiled.get_kernel(function, spec, block, inputs)
+        return kernel(spec, block, *inputs)
 
     # ---------------------------------------------------------------- forward
 
@@ -221,17 +221,17 @@ class ClassBlocks:
     def compute_others(
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`L` [N] over the non-target classes, the target's product, and the sum of their logits (0 if unwanted).
+        """Return `L` [N] over the non-target classes, the target's product, and the sum of their logits (or 0).
 
-        For a one-vs-all loss the sum of their losses stands in place of `L`.
+        For a one-vs-all loss, the sum of their losses replaces `L`.
         """
         values = self._kernel_values(spec, values)
-        found, logit_sum = (
+        sums, logit_sum = (
             (self._sum_other_losses(spec, y, x_norm, bias, values), None)
             if spec.margin.one_vs_all
             else self._log_sum_exp(spec, y, x_norm, bias, values)
         )
-        others = found.to(self.a.dtype)
+        others = sums.to(self.a.dtype)
         return (
             others,
             self._target_products(spec, y),
@@ -239,7 +239,7 @@ class ClassBlocks:
         )
 
     def _kernel_values(self, spec: KernelSpec, values: Sequence[Tensor]) -> list[Tensor]:
-        """Numbers of the samples, filled up like the samples, and those of the margin; none has a gradient."""
+        """Return the per-sample numbers, padded like the samples, and those of the margin, all without gradient."""
         count = len(spec.sample_names)
         return [
             self._pad(value.detach(), 0.0) if place < count else value.detach() for place, value in enumerate(values)
@@ -261,7 +261,7 @@ class ClassBlocks:
         for part in self.iter_blocks(y, x_norm, bias):
             block = part.block
             if anchor is None:
-                # The largest of the first few logits serves all: sums of exp can hold e^88 above it.
+                # The largest of the first few logits is the anchor of all sums: sums of exp hold up to e^88 above it.
                 most = _ANCHOR_ROWS * self.rows_per_class
                 anchor_block = block._replace(
                     dot_products=block.dot_products[:most],
@@ -270,33 +270,35 @@ class ClassBlocks:
                 )
                 (top,) = kernels.largest_logit(spec, anchor_block, *values)
                 anchor = torch.where(top == -torch.inf, torch.zeros_like(top), top)
-            found = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *values))
-            exp_sum = found[0] if exp_sum is None else exp_sum + found[0]
+            sums = self.run_kernel(kernels.sum_exp_logits, spec, block, (anchor, *values))
+            exp_sum = sums[0] if exp_sum is None else exp_sum + sums[0]
             if spec.with_logit_sum:
-                logit_sum = found[1] if logit_sum is None else logit_sum + found[1]
+                logit_sum = sums[1] if logit_sum is None else logit_sum + sums[1]
         assert anchor is not None
         assert exp_sum is not None
         anchor, exp_sum = anchor[: self.samples], exp_sum[: self.samples]
-        # Rarely: a later block holds a logit far above the first's; or the first few were the target alone, so that the
-        # anchor is 0 and exp underflows far below it. With a true anchor the sum is at least 1.
+        # Rare: a later block has a logit far above the anchor, or the first few classes were only the target, so that
+        # the anchor is 0 and exp underflows far below it. With the true maximum the sum is at least 1.
         far_off = (exp_sum == torch.inf) | (exp_sum < _MIN_EXP_SUM)
         if self.num_classes > 1 and bool(far_off.any()):
             anchor, exp_sum = self._exp_sum_at_max(spec, y, x_norm, bias, values)
         return anchor.to(exp_sum.dtype) + torch.log(exp_sum), logit_sum
 
     def _target_products(self, spec: KernelSpec, y: Tensor) -> Tensor:
-        """The products [N] of the targets, after a whole pass; 0 where a target is another rank's."""
+        """Return the products [N] of the targets after a whole pass; 0 for targets of another rank."""
         labels = y.clamp(0, self.num_classes - 1)
-        found = [self._products_of_rows(labels * self.rows_per_class + place) for place in range(self.rows_per_class)]
-        folded = found[0] if spec.subcenters is None else spec.subcenters.fold(found)
+        products = [
+            self._products_of_rows(labels * self.rows_per_class + place) for place in range(self.rows_per_class)
+        ]
+        folded = products[0] if spec.subcenters is None else spec.subcenters.fold(products)
         return torch.where(y == labels, folded, 0.0)
 
     def _products_of_rows(self, rows: Tensor) -> Tensor:
-        """The product [N] of each sample with a row of its own, or [M, N] with M rows."""
+        """Return the product [N] of each sample with one row, or [M, N] with M rows."""
         if self.product_cache is not None and self.is_cache_filled and self.cached_columns == len(self.a):
-            found = self.product_cache[rows, torch.arange(rows.shape[-1], device=rows.device)]
-            return found * self.inverse_norm[rows] if self.divides_by_w_norm else found
-        if rows.ndim == 2:  # one after the other: M·N rows of the weights would be too many
+            products = self.product_cache[rows, torch.arange(rows.shape[-1], device=rows.device)]
+            return products * self.inverse_norm[rows] if self.divides_by_w_norm else products
+        if rows.ndim == 2:  # in a loop: M·N rows of the weights would be too many at once
             return torch.stack([self._products_of_rows(one) for one in rows])
         w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
         factor = angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows
@@ -318,9 +320,9 @@ class ClassBlocks:
 
     @torch.no_grad()
     def largest_cosines(self, spec: KernelSpec, y: Tensor, x_norm: Tensor, count: int) -> Tensor:
-        """Cosines [N, count] of the nearest classes that are not the target, largest first; −inf where there are fewer.
+        """Cosines [N, count] of the nearest non-target classes, largest first; −inf if there are fewer.
 
-        The largest are in the runs of classes that have the largest maxima, so one pass finds the runs.
+        The largest are in the runs of classes with the largest maxima, so one pass finds the runs.
         """
         if count == 1:
             parts = [
@@ -332,10 +334,10 @@ class ClassBlocks:
         starts: list[int] = []
         sizes: list[int] = []
         for part in self.iter_blocks(y, x_norm, None):
-            (found,) = self.run_kernel(kernels.largest_cosine_of_runs, spec, part.block, ())
-            maxima.append(found[:, : self.samples])
+            (run_maxima,) = self.run_kernel(kernels.largest_cosine_of_runs, spec, part.block, ())
+            maxima.append(run_maxima[:, : self.samples])
             starts += range(part.classes.start, part.classes.stop, part.block.run_rows)
-            sizes += [part.block.run_rows] * len(found)
+            sizes += [part.block.run_rows] * len(run_maxima)
         runs = torch.cat(maxima).topk(min(count, len(starts)), 0).indices  # [runs, N]
         device = runs.device
         first, size = (torch.tensor(numbers, device=device)[runs] for numbers in (starts, sizes))
@@ -348,14 +350,16 @@ class ClassBlocks:
         return cos.topk(count, 0).values.T
 
     def _products_of_classes(self, spec: KernelSpec, classes: Tensor) -> Tensor:
-        """The product of each sample with a class of its own [N], or with M of them [M, N]."""
-        found = [self._products_of_rows(classes * self.rows_per_class + place) for place in range(self.rows_per_class)]
-        return found[0] if spec.subcenters is None else spec.subcenters.fold(found)
+        """Return the product of each sample with one class [N], or with M classes [M, N]."""
+        products = [
+            self._products_of_rows(classes * self.rows_per_class + place) for place in range(self.rows_per_class)
+        ]
+        return products[0] if spec.subcenters is None else spec.subcenters.fold(products)
 
     # ---------------------------------------------------------------- penalty on the weights
 
     def _iter_penalty_rows(self) -> Iterator[tuple[slice, Tensor, Tensor | None]]:
-        """Rows of whole classes [c, K, D], few at a time, and their products [c, K, K]; None where those are unsafe."""
+        """Yield rows of whole classes [c, K, D], a few at a time, and their products [c, K, K] (None if unsafe)."""
         dim, is_copied = self.weight.shape[1], self.weight.dtype != self.a.dtype
         entries = self.rows_per_class * (dim if is_copied else self.rows_per_class)
         step = max(1, _PENALTY_ENTRIES // entries) * self.rows_per_class
@@ -381,7 +385,7 @@ class ClassBlocks:
     def add_weight_penalty_gradients(
         self, spec: KernelSpec, values: Sequence[Tensor], grad_penalty: Tensor, grad_weight: Tensor
     ) -> None:
-        """Add the gradient of the penalty to that of the weights: (Q + Qᵀ) w, with Q that of the products."""
+        """Add the gradient of the penalty to that of the weights: (Q + Qᵀ) w, with the gradient Q of the products."""
         margin = spec.margin_with(self._kernel_values(spec, values))
         for place, rows, products in self._iter_penalty_rows():
             leaf = rows.flatten(0, 1) if products is None else products
@@ -392,13 +396,13 @@ class ClassBlocks:
                     if products is None
                     else sum_penalty_of_products(margin, leaf)
                 )
-                (found,) = torch.autograd.grad(penalty, leaf, grad_penalty)
+                (gradient,) = torch.autograd.grad(penalty, leaf, grad_penalty)
             if products is None:
-                grad_weight[place] += found.to(grad_weight.dtype)
+                grad_weight[place] += gradient.to(grad_weight.dtype)
             elif grad_weight.dtype == rows.dtype:
-                grad_weight[place].view_as(rows).baddbmm_(found + found.mT, rows)
+                grad_weight[place].view_as(rows).baddbmm_(gradient + gradient.mT, rows)
             else:
-                grad_weight[place] += ((found + found.mT) @ rows).flatten(0, 1).to(grad_weight.dtype)
+                grad_weight[place] += ((gradient + gradient.mT) @ rows).flatten(0, 1).to(grad_weight.dtype)
 
     # ---------------------------------------------------------------- backward
 
@@ -418,14 +422,14 @@ class ClassBlocks:
         needs_a_grad: bool,
         grad_weight: Tensor | None,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, list[Tensor]]:
-        """Gradients to the embeddings, their lengths, the bias and the learnt numbers; `grad_weight` gets the weights'.
+        """Gradients of the embeddings, their norms, the bias and the learnt numbers; `grad_weight` gets the weights'.
 
         `grad_target_product` [N] is the gradient of the targets' products; `target_w_coefficient` [N], if given, times
         the target's weight is added to that weight's gradient.
         """
         values = self._kernel_values(spec, values)
         log_sum = self._pad(log_sum.detach(), torch.inf)  # exp(z − ∞) = 0
-        # One number for all samples, as the gradient of a sum is, may lie in memory once; a compiled kernel reads rows.
+        # The gradient of a sum may be one number expanded over all samples; a compiled kernel reads rows.
         grad_others, grad_logit_sum, grad_target_product = (
             self._pad(t, 0.0).contiguous() for t in (grad_others, grad_logit_sum, grad_target_product)
         )
@@ -465,17 +469,17 @@ class ClassBlocks:
                 w_coefficient = w_coefficient.index_add(
                     0, clamped_labels[samples] - place.start, target_w_coefficient[samples]
                 )
-            found = (
+            gradient = (
                 torch.mm(grad_dot_products, self.a, out=grad_weight[place])
                 if writes_in_place
                 else torch.mm(grad_dot_products, self.a)
             )
             if self.divides_by_w_norm or spec.has_radius or targets is not None:
-                found.addcmul_(rows, w_coefficient.unsqueeze(1))
+                gradient.addcmul_(rows, w_coefficient.unsqueeze(1))
             if factor is not None:
-                found.mul_(factor.unsqueeze(1))
+                gradient.mul_(factor.unsqueeze(1))
             if not writes_in_place:
-                grad_weight[place] = found
+                grad_weight[place] = gradient
         return (
             None if grad_a is None else grad_a[: self.samples],
             None if grad_x_norm is None else grad_x_norm[: self.samples],
@@ -485,7 +489,7 @@ class ClassBlocks:
 
 
 def _samples_by_slice(y: Tensor, slices: Sequence[slice]) -> tuple[Tensor, ...]:
-    """For every slice of classes the samples whose target lies in it."""
+    """For every slice of classes, return the samples whose target lies in it."""
     order = y.argsort()
     ends = torch.searchsorted(
         y[order], torch.tensor([part.start for part in slices[1:]], dtype=y.dtype, device=y.device)
@@ -494,7 +498,7 @@ def _samples_by_slice(y: Tensor, slices: Sequence[slice]) -> tuple[Tensor, ...]:
 
 
 def _as_products(grad_weight: Tensor, a: Tensor) -> Tensor | None:
-    """The gradient's memory as numbers of the working dtype, [C, as many as fit into a row]."""
+    """View the gradient's memory in the working dtype, [C, as many as fit into a row]."""
     if grad_weight.dtype == a.dtype:
         return grad_weight
     if (

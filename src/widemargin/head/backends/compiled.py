@@ -1,11 +1,11 @@
-"""Compiled kernels: when they are compiled, for what, and the cache that keeps them.
+"""Compiled kernels: when they are compiled, and their cache.
 
-The setting is `Head(compile=…)`, or for a whole process the environment variable `WIDEMARGIN_COMPILE` (`auto`, `1` or
-`0`), which overrides it. A kernel is compiled once for a loss with its fixed numbers, a dtype and a device, and serves
-every batch size, number of classes and embedding dimension: the sizes of a block are unknowns of its loops. Only the
-number of samples is a multiple of `LANES`, up to which `class_blocks.py` fills a batch up, so that no loop over samples
-has a rest. It takes some seconds, which is why only large heads do it by themselves. Where there is no compiler, or it
-fails, the plain functions do the same work: slower, and but for the last digits of single precision the same.
+The setting is `Head(compile=…)`, overridden for a whole process by the environment variable `WIDEMARGIN_COMPILE`
+(`auto`, `1` or `0`). A kernel is compiled once for a loss with its fixed numbers, a dtype and a device, and serves
+every batch size, number of classes and embedding dimension: the sizes of a block are symbolic. Only the number of
+samples is a multiple of `LANES`, to which `class_blocks.py` pads a batch, so that no loop over samples has a remainder.
+Compilation takes some seconds, so only large heads do it by default. Without a compiler, or if it fails, the plain
+functions do the same work: slower, with the same results up to the last digits of single precision.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from .kernels import Block, KernelSpec
 CompileSetting = Literal["auto"] | bool
 KernelFunction = Callable[..., Any]
 
-MIN_COMPILE_LOGITS = 1 << 20  # logits of a step from which compiling pays within minutes of training
-MIN_FORCED_COMPILE_LOGITS = 1 << 16  # where it was asked for; below this a step is all overhead
-MAX_KERNELS = 64  # compiled kernels that are kept, the least recently used go; a loss has two to four
-LANES = 16  # samples in a row of a compiled kernel come in multiples of this, the widest vector register's fp32 numbers
+MIN_COMPILE_LOGITS = 1 << 20  # logits per step from which compiling pays off within minutes of training
+MIN_FORCED_COMPILE_LOGITS = 1 << 16  # with compile=True; below this a step is all overhead
+MAX_KERNELS = 64  # compiled kernels in the cache (least recently used are dropped); a loss has two to four
+LANES = 16  # samples of a compiled kernel are a multiple of this, the fp32 numbers in the widest vector register
 _ENVIRONMENT = "WIDEMARGIN_COMPILE"
 
 _logger = logging.getLogger("widemargin")
 
 
 def check_compile_setting(value: Any) -> CompileSetting:
-    """`value` if it is a setting of `Head(compile=…)`, else an InputError.
+    """Return `value` if it is valid for `Head(compile=…)`, otherwise raise an InputError.
 
     >>> check_compile_setting("auto"), check_compile_setting(False)
     ('auto', False)
@@ -53,17 +53,17 @@ def check_compile_setting(value: Any) -> CompileSetting:
 
 
 def effective_setting(setting: CompileSetting) -> CompileSetting:
-    """The setting of a head, or that of the environment if there is one."""
-    written = os.environ.get(_ENVIRONMENT)
-    if not written:
+    """Return the setting of the environment, or else that of the head."""
+    text = os.environ.get(_ENVIRONMENT)
+    if not text:
         return setting
-    if written not in ("auto", "0", "1"):
-        raise InputError(f"{_ENVIRONMENT}={format_value(written)} must be auto, 1 or 0")
-    return "auto" if written == "auto" else written == "1"
+    if text not in ("auto", "0", "1"):
+        raise InputError(f"{_ENVIRONMENT}={format_value(text)} must be auto, 1 or 0")
+    return "auto" if text == "auto" else text == "1"
 
 
 def should_compile(setting: CompileSetting, logits: int, device: torch.device) -> bool:
-    """Whether a step of so many logits shall have compiled kernels, and can; warns once if it shall and cannot."""
+    """True if a step of this size should and can have compiled kernels; warns once if it should and cannot."""
     setting = effective_setting(setting)
     least = min(MIN_COMPILE_LOGITS, MIN_FORCED_COMPILE_LOGITS) if setting is True else MIN_COMPILE_LOGITS
     if setting is False or logits < least:
@@ -72,12 +72,12 @@ def should_compile(setting: CompileSetting, logits: int, device: torch.device) -
         return True
     if setting is True:
         needed = "Triton" if device.type == "cuda" else "a C++ compiler (g++, or the one that CXX names)"
-        _warn_once(f"compile=True needs {needed} for kernels on {device.type}: plain PyTorch does their work")
+        _warn_once(f"compile=True needs {needed} for kernels on {device.type}: plain PyTorch is used")
     return False
 
 
 def can_compile(device: torch.device) -> bool:
-    """Whether kernels can be compiled: a C++ compiler on a CPU, Triton on a GPU."""
+    """True if kernels can be compiled: a C++ compiler for a CPU, Triton for a GPU."""
     if device.type == "cpu":
         return _is_on_path(os.environ.get("CXX", "g++"))
     return device.type == "cuda" and find_spec("triton") is not None
@@ -89,19 +89,19 @@ def _is_on_path(command: str) -> bool:
 
 
 _kernel_cache: OrderedDict[Any, KernelFunction] = OrderedDict()
-_cache_lock = threading.Lock()  # held for a look into the cache
-_compile_lock = threading.Lock()  # held while one is compiled: kernels that are there do not wait for it
+_cache_lock = threading.Lock()  # held during a cache lookup
+_compile_lock = threading.Lock()  # held during compilation, so that cached kernels do not wait
 _warnings_given: set[str] = set()
 _compiled_names: list[str] = []
 
 
 def compilation_count() -> int:
-    """How many kernels this process has compiled so far."""
+    """Number of kernels that this process has compiled."""
     return len(_compiled_names)
 
 
 def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> KernelFunction:
-    """`function(spec, block, *inputs)` compiled, for blocks of any size; the plain function where that fails.
+    """Return `function(spec, block, *inputs)` compiled for blocks of any size; the plain function if that fails.
 
     `inputs` are vectors [N], then the numbers of the margin.
     """
@@ -110,24 +110,24 @@ def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs:
         function,
         spec,
         block.dot_products.device,
-        torch.get_num_threads(),  # loops are split among so many
+        torch.get_num_threads(),  # loops are split among this many threads
         tuple(None if t is None else t.dtype for t in (*block[:-1], *vectors)),
         tuple((t.dtype, _unknown_sizes(t)) for t in numbers),
     )
     with _cache_lock:
-        found = _kernel_cache.get(key)
-        if found is not None:
+        kernel = _kernel_cache.get(key)
+        if kernel is not None:
             _kernel_cache.move_to_end(key)
-            return found
+            return kernel
     with _compile_lock:
-        found = _kernel_cache.get(key)  # another thread may have been first
-        if found is None:
-            found = _compile_or_fallback(function, spec, block, inputs)
+        kernel = _kernel_cache.get(key)  # another thread may have been first
+        if kernel is None:
+            kernel = _compile_or_fallback(function, spec, block, inputs)
             with _cache_lock:
-                _kernel_cache[key] = found
+                _kernel_cache[key] = kernel
                 while len(_kernel_cache) > MAX_KERNELS:
                     _kernel_cache.popitem(last=False)
-        return found
+        return kernel
 
 
 def _compile_or_fallback(
@@ -137,9 +137,9 @@ def _compile_or_fallback(
     try:
         compiled = _trace_and_compile(function, spec, block, inputs)
     except Exception as error:
-        # Only this kernel: another loss or dtype may well compile.
+        # Only this kernel: another loss or dtype may compile.
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        _warn_once(f"no compiled kernel for {name}, plain PyTorch does its work: {reason}", reason)
+        _warn_once(f"could not compile the kernel of {name}, plain PyTorch is used: {reason}", reason)
         return function
     _compiled_names.append(name)
     products = block.dot_products
@@ -155,13 +155,13 @@ def _warn_once(message: str, reason: str | None = None) -> None:
 
 
 def _split_inputs(spec: KernelSpec, inputs: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """The vectors [N] among a kernel's inputs, and the numbers of the margin, which are the last."""
+    """Split a kernel's inputs into vectors [N] and the numbers of the margin, which are last."""
     count = max(0, len(inputs) - len(spec.value_names))
     return inputs[:count], inputs[count:]
 
 
 def _unknown_sizes(number: Tensor) -> tuple[int, ...]:
-    """The shape of a number of the margin, in which only a size of 1 is known: it broadcasts."""
+    """Return the shape of a number of the margin, in which only a size of 1 is known, because it broadcasts."""
     return tuple(1 if size == 1 else -1 for size in number.shape)
 
 
@@ -174,7 +174,7 @@ def _trace_and_compile(
     def flat(products: Tensor, inverse_norm: Tensor, *tensors: Tensor) -> Any:
         runs, run_rows, *_, groups, lanes = products.shape
         rows, samples = runs * run_rows, groups * lanes
-        # The views say which sizes are the same.
+        # The views show which sizes are equal.
         x_norm, target_row, *rest = tensors
         bias = rest.pop(0).view(rows) if has_bias else None
         x_norm, target_row, *vectors = (t.view(samples) for t in (x_norm, target_row, *rest[:count]))
@@ -194,9 +194,9 @@ def _trace_and_compile(
 
 
 def _flatten(block: Block, inputs: Sequence[Tensor], per_class: int) -> list[Tensor]:
-    """The tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`].
+    """Return the tensors of a block, with its products as [runs, rows of a run, groups of samples, `LANES`].
 
-    The rows of a class's sub-centres are one more dimension, behind the second.
+    The rows of a class's sub-centres are one more dimension, after the second.
     """
     products, run_rows = block.dot_products, block.run_rows
     (stride, next_sample), (rows, samples) = products.stride(), products.shape
@@ -211,7 +211,7 @@ def _flatten(block: Block, inputs: Sequence[Tensor], per_class: int) -> list[Ten
 
 
 def _make_examples(spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[set[int]]]:
-    """Tensors as those of a block, of ordinary sizes in which nothing agrees by chance; and which sizes are fixed."""
+    """Return tensors like those of a block, with sizes that do not coincide by chance; and which sizes are fixed."""
     rows, run_rows, samples, row_stride, per_class = 1020, 60, 18 * LANES, 640, spec.rows_per_class
     vectors, numbers = _split_inputs(spec, inputs)
     example = Block(
@@ -223,10 +223,10 @@ def _make_examples(spec: KernelSpec, block: Block, inputs: Sequence[Tensor]) -> 
         run_rows,
     )
     shapes = [_unknown_sizes(number) for number in numbers]
-    found = [
+    examples = [
         number.new_empty([23 if n < 0 else n for n in shape]) for number, shape in zip(numbers, shapes, strict=True)
     ]
-    tensors = _flatten(example, [*(vector.new_empty(samples) for vector in vectors), *found], per_class)
+    tensors = _flatten(example, [*(vector.new_empty(samples) for vector in vectors), *examples], per_class)
     of_products = {3} if per_class == 1 else {2, 4}
     fixed: list[set[int]] = [of_products, *(set() for _ in tensors[1 : len(tensors) - len(numbers)])]
     return tensors, [*fixed, *({i for i, n in enumerate(shape) if n == 1} for shape in shapes)]

@@ -1,9 +1,9 @@
-"""The dense backends: all N×C logits at once, from vectors or from cosines that are given.
+"""The dense backends: all N×C logits at once, from vectors or from given cosines.
 
-The fastest for few classes, differentiable twice, usable in `torch.func` and `torch.compile`. In eager mode on a CPU
-all cosines are one node of the graph: products divided by lengths, which with few classes is far cheaper than unit
-vectors, with cosines that are as good. Classes come first there, so that a row's samples lie side by side and sums over
-classes run down the columns. Forward mode, `torch.func` and `torch.compile` get the plain graph.
+The fastest for few classes, twice differentiable, and usable in `torch.func` and `torch.compile`. In eager mode on a
+CPU all cosines are one node of the graph: products divided by norms, which with few classes is far cheaper than unit
+vectors and equally accurate. Classes come first there, so that the samples of a class are contiguous and sums over
+classes run down the columns. Forward mode, `torch.func` and `torch.compile` use the plain graph.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def define_cosines(
 
 @custom_autograd(
     "speed",
-    "autograd normalises both matrices and goes back through each; here the lengths enter the products",
+    "autograd normalises both matrices and differentiates both; here the norms divide the products",
     define_cosines,
 )
 class Cosines(torch.autograd.Function):
-    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; lengths must be moderate or 0.
+    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; norms must be moderate or 0.
 
-    Lengths that are known already can be passed in; then none may be 0.
+    Known norms can be passed in; then none may be 0.
     """
 
     @staticmethod
@@ -71,12 +71,12 @@ class Cosines(torch.autograd.Function):
     def backward(ctx: Any, grad_cos: Tensor | None, grad_x_norm: Tensor | None, grad_w_norm: Tensor | None) -> Any:
         x, w, cos, x_inverse, w_inverse = ctx.saved_tensors
         grad_cos = torch.zeros_like(cos) if grad_cos is None else grad_cos
-        if torch.is_grad_enabled():  # a second derivative: the inverse lengths are functions again
+        if torch.is_grad_enabled():  # second derivative: the inverse norms are functions again
             x_inverse = _differentiable_inverse(x).unsqueeze(-2)
             w_inverse = _differentiable_inverse(w).unsqueeze(-1)
         along = grad_cos * cos
         pull = grad_cos * w_inverse * x_inverse
-        # What points along a vector does not turn it; only its length may want that part.
+        # A gradient along a vector does not turn it; only its norm may need that part.
         x_along, w_along = along.sum(-2) * x_inverse.squeeze(-2), along.sum(-1) * w_inverse.squeeze(-1)
         if grad_x_norm is not None:
             x_along = x_along - grad_x_norm
@@ -91,7 +91,7 @@ class Cosines(torch.autograd.Function):
 
 
 def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """`left · right − subtrahend`, in the memory of `subtrahend` where no second derivative is wanted."""
+    """`left · right − subtrahend`, in the memory of `subtrahend` unless a second derivative is needed."""
     if torch.is_grad_enabled():
         return torch.matmul(left, right) - subtrahend
     return (
@@ -100,7 +100,7 @@ def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def _length_and_inverse(vectors: Tensor, known_norm: Tensor | None) -> tuple[Tensor, Tensor]:
-    """‖v‖ and 1/‖v‖, 0 where there is none, so that a zero vector has cosines and gradients of 0."""
+    """‖v‖ and 1/‖v‖, with 0 for a zero vector, which then has cosines and gradients of 0."""
     if known_norm is not None:
         return known_norm.clone(), known_norm.reciprocal()
     length = torch.linalg.vector_norm(vectors, dim=-1)
@@ -116,14 +116,14 @@ def _differentiable_inverse(vectors: Tensor) -> Tensor:
 def split_all_logits(
     margin: Margin, z: Tensor, y: Tensor, target: Target | TargetLogit, with_logit_sum: bool
 ) -> SplitLogits:
-    """A target, with the sums over the others from all logits [N, C]."""
+    """Combine a target with the sums over the other classes from all logits [N, C]."""
     logit_sum = without_target(z, y, 0.0).sum(1) if with_logit_sum else None
     others = without_target(margin.other_loss(z), y, 0.0).sum(1) if margin.one_vs_all else non_target_logsumexp(z, y)
     return SplitLogits(target, others, logit_sum)
 
 
 def largest_entries(cos: Tensor, y: Tensor, count: int) -> Tensor:
-    """The largest cosines [N, count] of the classes that are not `y`, from all cosines [N, C]."""
+    """The largest cosines [N, count] of the classes other than `y`, from all cosines [N, C]."""
     others = without_target(cos.detach(), y, -torch.inf)
     return others.amax(1, keepdim=True) if count == 1 else others.topk(count, 1).values
 
@@ -148,8 +148,8 @@ class DenseBackend(Backend):
         subcenters: Subcenters | None = None,
     ) -> None:
         self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
-        self.weight = flatten_subcenters(weight).to(embeddings.dtype)  # one cast serves target and others
-        # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
+        self.weight = flatten_subcenters(weight).to(embeddings.dtype)  # one cast for target and others
+        # Adaptive margins come first and need no gradient; the results are shared with the loss.
         self._grad_enabled = torch.is_grad_enabled()
         self._cosines_cache: _CosinesAndNorms | None = None
         self._folded_products_cache: dict[Geometry, Tensor] = {}
@@ -174,13 +174,13 @@ class DenseBackend(Backend):
         if angles.is_reverse_mode_only(self.weight) and self.embeddings.safe_norm is not None:
             w_norm = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
             if angles.are_norms_safe(w_norm):
-                found = Cosines.apply(self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm)  # type: ignore[no-untyped-call]
-                return _CosinesAndNorms(found[0].T, found[1], found[2])
+                results = Cosines.apply(self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm)  # type: ignore[no-untyped-call]
+                return _CosinesAndNorms(results[0].T, results[1], results[2])
         w_unit, w_norm = self._w_unit_and_norm()
         return _CosinesAndNorms(self.embeddings.unit @ w_unit.T, self.embeddings.norm, w_norm)
 
     def _w_unit_and_norm(self) -> tuple[Tensor, Tensor]:
-        """Directions [C, D] and lengths [C] of the class weights."""
+        """Directions [C, D] and norms [C] of the class weights."""
         if self._w_unit_and_norm_cache is None:
             with torch.set_grad_enabled(self._grad_enabled):
                 self._w_unit_and_norm_cache = angles.unit_and_norm(self.weight)
@@ -205,7 +205,7 @@ class DenseBackend(Backend):
         return fold_subcenters(self.subcenters, self._cosines().cos, 1)
 
     def logits(self, margin: Margin) -> Tensor:
-        """All logits [N, C], no margin applied."""
+        """All logits [N, C], without margin."""
         cache, grad_enabled = self._logits_cache, torch.is_grad_enabled()
         if cache is None or cache[0] is not margin or cache[1] is not grad_enabled:
             z = compute_logits(broadcast_over_classes(margin), self._products(margin), self.bias)
@@ -215,11 +215,11 @@ class DenseBackend(Backend):
     # ---------------------------------------------------------------- the target
 
     def target_angles(self, y: Tensor) -> Tensor:
-        self._cosines()  # whoever asks this first is an adaptive margin, whose loss needs them too
+        self._cosines()  # the first caller is an adaptive margin, whose loss needs them too
         return self._target_angles(y)
 
     def _target_angles(self, y: Tensor) -> Tensor:
-        """θ_y [N], read off the cosines if there are any, from the chord where a cosine has lost its digits."""
+        """θ_y [N], from the cosines if available, and from the chord where a cosine has lost its digits."""
         if self._target_angles_cache is None or self._target_angles_cache[0] is not y:
             with torch.set_grad_enabled(self._grad_enabled):
                 self._target_angles_cache = y, self._compute_target_angles(y)
@@ -249,7 +249,7 @@ class DenseBackend(Backend):
     def target(self, margin: Margin, y: Tensor) -> Target | TargetLogit:
         """The target of each sample under a margin."""
         if margin.takes_target_logit:
-            # Where lengths are kept there is nothing a cosine could lose: the product itself makes the logit.
+            # If norms are kept, a cosine loses nothing: the product itself is the logit.
             return TargetLogit(self.logits(margin).gather(1, y.unsqueeze(1)).squeeze(1))
         radius = None
         if margin.uses_any_norm:
@@ -260,10 +260,10 @@ class DenseBackend(Backend):
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         z = self.logits(margin)
-        found = split_all_logits(margin, z, y, self.target(margin, y), with_logit_sum)
+        logits = split_all_logits(margin, z, y, self.target(margin, y), with_logit_sum)
         if margin.has_weight_penalty:
-            found = found._replace(weight_penalty=sum_weight_penalty(margin, self._w_unit_and_norm()[0]))
-        return found
+            logits = logits._replace(weight_penalty=sum_weight_penalty(margin, self._w_unit_and_norm()[0]))
+        return logits
 
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         with torch.no_grad():
@@ -271,9 +271,9 @@ class DenseBackend(Backend):
 
 
 class PrecomputedCosinesBackend(Backend):
-    """All classes at once, from cosines [N, C] that are given and the lengths that the margin keeps, if any.
+    """All classes at once, from given cosines [N, C] and the norms that the margin keeps, if any.
 
-    Cosines of sub-centres are folded already.
+    Cosines of sub-centres are already reduced.
     """
 
     def __init__(self, cos: Tensor, radius: Tensor | None, bias: Tensor | None = None) -> None:
@@ -281,7 +281,7 @@ class PrecomputedCosinesBackend(Backend):
 
     @property
     def x_norm(self) -> Tensor:
-        """‖x‖ [N], taken to be 1."""
+        """‖x‖ [N], assumed to be 1."""
         return torch.ones_like(self.product.value[:, 0])
 
     def target_angles(self, y: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Kernels: elementwise work on one block of classes, from products to sums and back.
 
-Everything is [B, N], classes first: a row's samples lie side by side, sums over classes run down the columns. The
-logit is `base.compute_logits`, the only definition; its slope is autograd's. The kernels are plain PyTorch functions;
-`compiled.py` traces them and turns each into one compiled loop (which is why each returns a tuple), so compiled and
-plain kernels come from the same functions.
+Everything is [B, N], classes first: the samples of a class are contiguous, and sums over classes run down the columns.
+The logit is `base.compute_logits`, the only definition; its derivative is autograd's. The kernels are plain PyTorch
+functions; `compiled.py` traces them into one compiled loop each (so each returns a tuple), which keeps compiled and
+plain kernels the same functions.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ...losses.margin import Margin, Subcenters
 from ...numerics.precision import widest_float_dtype
 from .base import DotProducts, compute_logits, compute_radius, fold_subcenters
 
-MAX_RUN_ROWS = 64  # rows that are added up in the working precision before the sum goes on in the widest
+MAX_RUN_ROWS = 64  # rows summed in the working precision before the sum continues in the widest dtype
 
 
 @dataclass(frozen=True)
 class KernelSpec:
-    """What does not change from block to block; equal specs share a compiled kernel."""
+    """Everything that is constant over the blocks; equal specs share a compiled kernel."""
 
     margin: Margin
     value_names: tuple[str, ...]
-    """Numbers of the margin that are tensors: they come with every call."""
+    """Numbers of the margin that are tensors: arguments of every call."""
     value_requires_grad: tuple[bool, ...]
-    """Which of them want a gradient."""
+    """Those of them that need a gradient."""
     with_logit_sum: bool
-    """Whether the sum of the logits is wanted (label smoothing)."""
+    """Whether the sum of the logits is computed (label smoothing)."""
     sample_names: tuple[str, ...] = ()
-    """Numbers of the samples that φ reads: vectors [N] that come with every call, before those of the margin."""
+    """Per-sample numbers that φ reads: vectors [N], arguments of every call, before those of the margin."""
     subcenters: Subcenters | None = None
-    """How the weights of a class are folded; a block then has K rows for every class."""
+    """Reduction of the weights of a class; a block then has K rows for every class."""
 
     @classmethod
     def from_margin(
@@ -47,7 +47,7 @@ class KernelSpec:
         sample_names: tuple[str, ...] = (),
         subcenters: Subcenters | None = None,
     ) -> KernelSpec:
-        # Values are not part of the spec, or every step of a schedule would be compiled anew. Nor are the numbers that
+        # Values are not part of the spec, or every step of a schedule would be recompiled. Nor are the numbers that
         # `class_offsets` has read: kernels do not use them, and a spec is hashed once per block.
         fixed = dict.fromkeys(requires_grad, 1.0) | dict.fromkeys(margin.table_fields)
         bare = margin.without_sample_values()
@@ -56,11 +56,11 @@ class KernelSpec:
 
     @property
     def rows_per_class(self) -> int:
-        """Rows of the weights that belong to one class."""
+        """Rows of the weights per class."""
         return 1 if self.subcenters is None else self.subcenters.count
 
     def margin_with(self, values: Sequence[Tensor]) -> Margin:
-        """The margin with the numbers of a call: those of the samples as columns [N, 1], then its own."""
+        """Return the margin with the numbers of a call: per-sample ones as columns [N, 1], then its own."""
         if not values:
             return self.margin
         count = len(self.sample_names)
@@ -69,17 +69,17 @@ class KernelSpec:
 
     @property
     def divides_by_w_norm(self) -> bool:
-        """Whether a product is divided by the length of the class weight."""
+        """Whether a product is divided by the norm of the class weight."""
         return not (self.margin.is_linear and self.margin.uses_w_norm)
 
     @property
     def has_radius(self) -> bool:
-        """Whether lengths are multiplied in after φ."""
+        """Whether norms are multiplied in after φ."""
         return not self.margin.is_linear and (self.margin.uses_x_norm or self.margin.uses_w_norm)
 
 
 class Block(NamedTuple):
-    """One block as the kernels take it; everything a tensor."""
+    """One block as input of the kernels; all fields are tensors."""
 
     dot_products: Tensor
     """Products of class weights and embeddings [B, N]; of K sub-centres per class [B·K, N]."""
@@ -88,15 +88,15 @@ class Block(NamedTuple):
     x_norm: Tensor
     """‖x‖ [N]."""
     target_row: Tensor
-    """Row of each sample's target in this block [N]; outside 0 … B−1 where the target lies elsewhere."""
+    """Row of each sample's target in this block [N]; outside 0 … B−1 if the target is elsewhere."""
     bias: Tensor | None
     """Biases of the classes [B], if any."""
     run_rows: int
-    """How many rows are summed together, a divisor of B (`find_run_rows`)."""
+    """Number of rows summed together, a divisor of B (`find_run_rows`)."""
 
 
 def find_run_rows(rows: int) -> int | None:
-    """The most rows up to 64, and at least 16, that divide a block into equal runs; None where there is no such number.
+    """Return the largest number of rows from 16 to 64 that divides a block into equal runs; None if there is none.
 
     >>> find_run_rows(1000), find_run_rows(1024), find_run_rows(7), find_run_rows(997)
     (50, 64, 7, None)
@@ -107,12 +107,12 @@ def find_run_rows(rows: int) -> int | None:
 
 
 def safe_reciprocal(norm: Tensor) -> Tensor:
-    """1/length, and 0 where that is 0."""
+    """1/norm, and 0 for a norm of 0."""
     return torch.where(norm == 0, torch.zeros_like(norm), 1.0 / norm)
 
 
 def _cosines_or_products(spec: KernelSpec, block: Block) -> Tensor:
-    """What φ is applied to [B, N], before sub-centres are folded: [B·K, N]."""
+    """Argument of φ [B, N], or [B·K, N] before sub-centres are reduced."""
     return block.dot_products * block.inverse_norm.unsqueeze(1) if spec.divides_by_w_norm else block.dot_products
 
 
@@ -124,7 +124,7 @@ def _logits(
     w_norm: Tensor,
     bias: Tensor | None,
 ) -> Tensor:
-    """[B, N] through the one definition, which is written for [N, B], from folded products [B, N]."""
+    """Logits [B, N] from reduced products [B, N], through the one definition, which is written for [N, B]."""
     radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
     return compute_logits(margin, DotProducts(value.T, radius), bias).T
 
@@ -140,21 +140,21 @@ def _w_norm_or_placeholder(spec: KernelSpec, block: Block) -> Tensor:
 
 
 def _is_target(block: Block, values: Tensor) -> Tensor:
-    """Where values [B, N] of classes are the target's."""
-    # `shape[0]` and not `len`, which would make the size a constant of a traced kernel.
+    """True where values [B, N] of classes belong to the target."""
+    # `shape[0]` instead of `len`, which would make the size a constant of a traced kernel.
     places = torch.arange(values.shape[0], dtype=block.target_row.dtype, device=block.dot_products.device)
     return places.unsqueeze(1) == block.target_row
 
 
 def _sum_over_classes(block: Block, values: Tensor) -> Tensor:
-    """Sum over the classes [N] in the widest float; short runs in the working one, which costs no digits."""
+    """Sum over the classes [N] in the widest dtype; short runs in the working dtype, which loses no digits."""
     rows, samples = values.shape
     runs = values.view(rows // block.run_rows, block.run_rows, samples)
     return runs.sum(1).to(widest_float_dtype(values.device)).sum(0)
 
 
 def largest_logit(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor]:
-    """The largest logit [N] of the block's classes that are not the target; −inf where there is none."""
+    """The largest logit [N] of the block's non-target classes; −inf if there are none."""
     z = _block_logits(spec, spec.margin_with(values), block)
     return (torch.where(_is_target(block, z), -torch.inf, z).amax(0),)
 
@@ -166,7 +166,7 @@ def non_target_cosines(spec: KernelSpec, block: Block) -> Tensor:
 
 
 def largest_cosine(spec: KernelSpec, block: Block) -> tuple[Tensor]:
-    """The largest cosine [N], where the products are those of directions."""
+    """The largest cosine [N], for products of directions."""
     return (non_target_cosines(spec, block).amax(0),)
 
 
@@ -177,15 +177,15 @@ def largest_cosine_of_runs(spec: KernelSpec, block: Block) -> tuple[Tensor]:
 
 
 def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
-    """`Σ exp(z − anchor)` [N] over the classes that are not the target, and `Σ z` where that is wanted."""
+    """`Σ exp(z − anchor)` [N] over the non-target classes, and `Σ z` if requested."""
     z = _block_logits(spec, spec.margin_with(values), block)
     target = _is_target(block, z)
-    found = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
-    return (found, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (found,)
+    total = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
+    return (total, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (total,)
 
 
 def sum_other_losses(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor]:
-    """`Σ h(z)` [N] over the classes that are not the target, of a one-vs-all loss."""
+    """`Σ h(z)` [N] over the non-target classes of a one-vs-all loss."""
     margin = spec.margin_with(values)
     z = _block_logits(spec, margin, block)
     return (_sum_over_classes(block, torch.where(_is_target(block, z), 0.0, margin.other_loss(z))),)
@@ -203,8 +203,8 @@ def gradients(
     """Gradients of the products, as the two matrix products need them, and the coefficient of each class weight.
 
     Returns grad_dot_products [B, N] and w_coefficient [B], so that ∂/∂w = grad_dot_products · a + w_coefficient · w
-    (of sub-centres B·K each); then the gradients of the lengths of the embeddings [N], of the bias [B] and of the
-    learnt numbers, as far as there are any. `log_sum` is `L`, unused by one-vs-all losses.
+    (B·K each with sub-centres); then the gradients of the norms of the embeddings [N], of the bias [B] and of the
+    learnt numbers, if any. `log_sum` is `L`, unused by one-vs-all losses.
     """
     inverse, w_norm = block.inverse_norm, _w_norm_or_placeholder(spec, block)
     count = len(spec.sample_names)
@@ -230,26 +230,26 @@ def gradients(
             if spec.with_logit_sum:
                 grad_total = grad_total + grad_logit_sum
             grad_total = torch.where(target, 0.0, grad_total)
-        wanted = [
+        variables = [
             value,
             *((of_x, of_w) if spec.has_radius else ()),
             *([] if bias is None else [bias]),
             *(n for n in value_leaves if n.requires_grad),
         ]
-        grads = torch.autograd.grad(total, wanted, grad_total, allow_unused=True)
-        found = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, wanted, strict=True)]
+        grads = torch.autograd.grad(total, variables, grad_total, allow_unused=True)
+        results = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, variables, strict=True)]
         # The gradient of the target's product comes from its angle instead.
-        grad_value = torch.where(target, grad_target_product, found.pop(0))
+        grad_value = torch.where(target, grad_target_product, results.pop(0))
         if spec.subcenters is not None:
             (grad_value,) = torch.autograd.grad(folded, raw, grad_value)
     with torch.no_grad():
         raw = raw.detach()
         if spec.divides_by_w_norm:
-            # A pull along the weight itself does not turn it: that part is taken off again.
+            # A gradient along the weight itself does not turn it: subtract that part.
             w_coefficient = -(grad_value * raw).sum(1) * inverse * inverse
             grad_dot_products = grad_value * inverse.unsqueeze(1)
         else:
             w_coefficient, grad_dot_products = torch.zeros_like(inverse), grad_value
         if spec.has_radius:
-            w_coefficient = w_coefficient + found.pop(1) * inverse
-        return (grad_dot_products.contiguous(), w_coefficient, *found)
+            w_coefficient = w_coefficient + results.pop(1) * inverse
+        return (grad_dot_products.contiguous(), w_coefficient, *results)

@@ -1,10 +1,10 @@
-"""The sampled backend (Partial FC): the classes of the batch and a random part of the others, drawn anew every step.
+"""The sampled backend (Partial FC): the classes of the batch and a random part of the others, drawn in every step.
 
-Not the exact loss: the sum runs over the drawn classes alone, and adaptive numbers see only those. The sum of a
-one-vs-all loss is divided by the part of the classes that was drawn; the classes of the batch, which are always drawn,
-count as much as the others, so it is too large by about their share of the drawn classes. The gradient of the class
-weights is sparse, a row for every class drawn; `RowOptimizer` moves just these rows with any optimizer. With a sample
-rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
+The loss is approximate: the sum runs over the drawn classes only, and adaptive numbers use only those. The sum of a
+one-vs-all loss is divided by the fraction of the classes that was drawn; the classes of the batch, which are always
+drawn, count as much as the others, so it is too large by about their share of the drawn classes. The gradient of the
+class weights is sparse, one row for every drawn class; `RowOptimizer` updates just these rows with any optimizer. With
+a sample rate of 1 nothing is drawn and everything is exact. Reference: Partial FC (arXiv 2010.05222).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .stream import GradBuffer, StreamBackend
 
 
 def define_rows(weight: Tensor, indices: Tensor) -> Tensor:
-    """Some rows of the weights, for plain autograd."""
+    """Select rows of the weights, for plain autograd."""
     return weight.index_select(0, indices)
 
 
 @custom_autograd("memory", "autograd fills a C×D gradient with zeros for classes that were not drawn", define_rows)
 class _SparseGradRows(torch.autograd.Function):
-    """Some rows of the weights; their gradient is sparse."""
+    """Select rows of the weights; their gradient is sparse."""
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, indices: Tensor) -> Tensor:
@@ -40,15 +40,15 @@ class _SparseGradRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         (which,) = ctx.saved_tensors
-        found = torch.sparse_coo_tensor(
+        sparse = torch.sparse_coo_tensor(
             which.unsqueeze(0), gradient, ctx.shape, is_coalesced=True, check_invariants=False
         )
-        return found, None
+        return sparse, None
 
 
 @torch.no_grad()
 def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
-    """Classes of a step in rising order: all labels that lie within `num_classes`, and others up to the sample rate."""
+    """Return the classes of a step in ascending order: all labels below `num_classes`, and random others."""
     scores = torch.rand(num_classes, dtype=torch.float32, device=y.device)
     scores[y[(y >= 0) & (y < num_classes)]] = 2.0  # certain to be among the largest
     count = max(math.ceil(sample_rate * num_classes), int((scores == 2.0).sum()), 2)
@@ -81,10 +81,10 @@ class SampledBackend(Backend):
         return self.embeddings.norm
 
     def _get_stream(self, y: Tensor) -> tuple[StreamBackend, Tensor]:
-        """The backend over the classes sampled for these labels, and the labels as indices into them."""
+        """Return the backend over the classes sampled for these labels, and the labels as indices into them."""
         if self._stream_cache is None or self._stream_cache[0] is not y:
             which = sample_classes(y, len(self.weight), self.sample_rate)
-            # The first call may come from an adaptive margin, without a gradient.
+            # The first call may come from an adaptive margin, without gradient.
             with torch.set_grad_enabled(self._grad_enabled):
                 rows: Tensor = _SparseGradRows.apply(self.weight, which)  # type: ignore[no-untyped-call]
                 bias = None if self.bias is None else self.bias[which]
@@ -99,15 +99,15 @@ class SampledBackend(Backend):
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         stream, column = self._get_stream(y)
-        found: SplitLogits = stream.split(margin, column, with_logit_sum)
-        # A sum over a part of the classes stands for the sum over all; the target, if it is here, is in neither.
+        logits: SplitLogits = stream.split(margin, column, with_logit_sum)
+        # A sum over a part of the classes estimates the sum over all; the target, if it is here, is in neither.
         if margin.one_vs_all:
-            target_is_here = (column >= 0).to(found.others.dtype)
-            drawn = (stream.num_classes - target_is_here).clamp(min=1.0)
-            found = found._replace(others=found.others * ((self.num_classes - target_is_here) / drawn))
-        if found.weight_penalty is not None:
-            found = found._replace(weight_penalty=found.weight_penalty * (self.num_classes / stream.num_classes))
-        return found
+            target_is_here = (column >= 0).to(logits.others.dtype)
+            num_drawn = (stream.num_classes - target_is_here).clamp(min=1.0)
+            logits = logits._replace(others=logits.others * ((self.num_classes - target_is_here) / num_drawn))
+        if logits.weight_penalty is not None:
+            logits = logits._replace(weight_penalty=logits.weight_penalty * (self.num_classes / stream.num_classes))
+        return logits
 
     def target_angles(self, y: Tensor) -> Tensor:
         stream, column = self._get_stream(y)
@@ -115,5 +115,5 @@ class SampledBackend(Backend):
 
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         stream, column = self._get_stream(y)
-        found: Tensor = stream.largest_cosines(column, count)
-        return found
+        cosines: Tensor = stream.largest_cosines(column, count)
+        return cosines

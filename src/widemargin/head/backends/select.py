@@ -1,4 +1,4 @@
-"""Chooses the backend of a head, and checks the options that depend on it."""
+"""Selects the backend of a head, and checks the options that depend on it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 BACKENDS = ("dense", "stream", "sharded", "sampled")
-# From this many logits on `auto` streams: there the streaming backend has compiled kernels and is the faster one, and
-# the dense backend holds several copies of the logits.
+# From this many logits `auto` streams: there the streaming backend has compiled kernels and is faster, and the dense
+# backend holds several copies of the logits.
 MIN_STREAM_LOGITS = compiled.MIN_COMPILE_LOGITS
-_UNCOMPILED_STREAM_FACTOR = 8  # times as many where nothing can be compiled
+_UNCOMPILED_STREAM_FACTOR = 8  # times as many if nothing can be compiled
 
 
 def check_backend_options(
     backend: str, sample_rate: float, group: Any, label_smoothing: float, num_classes: int
 ) -> tuple[float, ClassShard | None]:
-    """The checked sample rate, and this rank's part of the classes where they are split."""
+    """Return the checked sample rate, and this rank's part of the classes if they are sharded."""
     if backend not in ("auto", *BACKENDS):
         raise unknown_name_error("backend", str(backend), ("auto", *BACKENDS))
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0.0 < sample_rate <= 1.0:
@@ -40,7 +40,7 @@ def check_backend_options(
             f'sample_rate={sample_rate:g} belongs to backend="sampled" or backend="sharded", not to {backend!r}'
         )
     if sample_rate < 1.0 and label_smoothing:
-        raise InputError("label smoothing needs the logits of all classes: it cannot go with a sample_rate below 1")
+        raise InputError("label_smoothing needs the logits of all classes: set sample_rate=1 or label_smoothing=0")
     check_group(group)
     return float(sample_rate), ClassShard.for_this_rank(num_classes, group) if backend == "sharded" else None
 
@@ -48,7 +48,7 @@ def check_backend_options(
 def select_backend(
     backend: str, samples: int, num_classes: int, device: torch.device, compile_kernels: CompileSetting = "auto"
 ) -> str:
-    """The backend that `auto` means for so many samples and classes; any other name is returned as it is.
+    """Return the backend that `auto` selects for these sizes; other names are returned unchanged.
 
     >>> cpu = torch.device("cpu")
     >>> select_backend("auto", 64, 100, cpu), select_backend("auto", 256, 1_000_000, cpu)
@@ -57,7 +57,7 @@ def select_backend(
     if backend != "auto":
         return backend
     logits = samples * num_classes
-    if torch.compiler.is_compiling():  # what traces a step cannot look for a compiler
+    if torch.compiler.is_compiling():  # a traced step cannot look for a compiler
         return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
     if logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or compiled.should_compile(
         compile_kernels, logits, device
@@ -68,7 +68,7 @@ def select_backend(
 
 
 def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
-    """The backend of a head for a batch."""
+    """Build the backend of a head for a batch."""
     head.active_backend = select_backend(
         head.backend, len(embeddings), head.num_classes, head.weight.device, head.compile_kernels
     )
@@ -84,7 +84,7 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
 
 
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
-    """Over the classes that are here: a part of them in training where a sample rate is given, else all."""
+    """Over the classes of this rank: a random part in training with a sample rate, otherwise all."""
     bias, subcenters = head.loss_bias(), head.margin.subcenters
     if head.sample_rate < 1.0 and head.training:
         return SampledBackend(

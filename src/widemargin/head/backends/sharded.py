@@ -1,12 +1,12 @@
 """The sharded backend: the classes of a head split over the ranks of a group.
 
-Every rank streams over its own classes for the samples of all ranks. Exchanged are embeddings and labels (once), per
-sample one logsumexp, one angle and what goes with it, and back the gradients of these: nothing that grows with the
-number of classes. `ClassShard` says which classes a rank holds, and has the exchanges; `ShardedBackend` is the backend.
+Every rank streams over its own classes for the samples of all ranks. The ranks exchange embeddings and labels (once),
+per sample one logsumexp and one angle with its factors, and the gradients of these: nothing that grows with the number
+of classes. `ClassShard` says which classes a rank holds and does the communication; `ShardedBackend` is the backend.
 
-Rank r holds a run of classes, cut as `torch.chunk` cuts (the last may be smaller), which is also how DTensor cuts: so
-a checkpoint written by any number of ranks can be read by any other. The exchanges are differentiable. Losses
-are each rank's own; as under DDP, gradients are those of the mean over ranks of what each rank differentiates.
+Rank r holds a contiguous range of classes, split like `torch.chunk` (the last may be smaller), which is also how
+DTensor splits: so a checkpoint written by any number of ranks can be read by any other. The communication is
+differentiable. Each rank has its own losses; as under DDP, gradients are those of the mean over ranks.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class ClassShard:
 
     @classmethod
     def for_this_rank(cls, num_classes: int, group: ProcessGroup | None = None) -> ClassShard:
-        """This process's part; all of it in a single process."""
+        """Return this process's part; all classes in a single process."""
         if not (dist.is_available() and dist.is_initialized()):
             return cls(num_classes, 0, 1)
         distributed.track_ddp_modules()
         shard = cls(num_classes, dist.get_rank(group), dist.get_world_size(group), group)
         if (shard.world_size - 1) * shard.shard_size >= num_classes:
             raise InputError(
-                f"{num_classes} classes on {shard.world_size} ranks leave one without a class; take fewer ranks"
+                f"{num_classes} classes on {shard.world_size} ranks leave a rank without a class; use fewer ranks"
             )
         return shard
 
@@ -73,12 +73,12 @@ class ClassShard:
         return self.stop - self.start
 
     def make_generator(self, device: torch.device) -> torch.Generator:
-        """Random numbers of this rank's own: ranks that were seeded alike must not hold the same classes."""
+        """Return a generator of this rank: ranks with the same seed must not initialise the same weights."""
         seed = int(torch.randint(2**62, ()))
         return torch.Generator(device).manual_seed(seed ^ self.rank)
 
     def gather_own_class_rows(self, rows: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Of all ranks' samples those of this rank's classes, and their labels counted from its first class."""
+        """Gather the samples of all ranks with this rank's classes, and their labels relative to its first class."""
         sizes = self.gather_sizes(y)
         rows, y = self.all_gather(rows, sizes), self.all_gather(y, sizes) - self.start
         own = (y >= 0) & (y < len(self))
@@ -90,28 +90,28 @@ class ClassShard:
     # ---------------------------------------------------------------- exchanges
 
     def gather_rows(self, rows: Tensor) -> Tensor:
-        """The rows of all ranks, in rank order, without a gradient."""
+        """Gather the rows of all ranks, in rank order, without a gradient."""
         return distributed.gather_rows(rows, self.group) if self.world_size > 1 else rows.detach()
 
     def gather_sizes(self, rows: Tensor) -> list[int]:
-        """How many rows every rank has."""
+        """Return the number of rows of every rank."""
         return [size for (size,) in self._all_gather_ints([len(rows)], rows.device)]
 
     def _all_gather_ints(self, values: list[int], device: torch.device) -> list[list[int]]:
-        """Some whole numbers of every rank."""
+        """Gather some integers of every rank."""
         if self.world_size == 1:
             return [values]
         distributed.check_not_in_join("a sharded head")
         mine = torch.tensor(values, device=device)
-        found = [torch.zeros_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(found, mine, group=self.group)
-        return [one.tolist() for one in found]
+        gathered = [torch.zeros_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(gathered, mine, group=self.group)
+        return [one.tolist() for one in gathered]
 
     def sync_sizes_and_grad(self, x: Tensor, head_requires_grad: bool) -> tuple[list[int], Tensor]:
-        """How many rows every rank has, and `x` as the backward passes of all ranks need it.
+        """Return the number of rows of every rank, and `x` as the backward passes of all ranks need it.
 
-        Backward passes communicate, so either all ranks have one or none: where the embeddings of some rank want a
-        gradient those of all get one, wanted or not. `head_requires_grad`: the head's own parameters want one.
+        Backward passes communicate, so either all ranks have one or none: if the embeddings of some rank need a
+        gradient, those of all ranks get one. `head_requires_grad`: whether the head's own parameters need one.
         """
         enabled = torch.is_grad_enabled()
         flags = [len(x), int(enabled), int(enabled and x.requires_grad), int(enabled and head_requires_grad)]
@@ -119,29 +119,29 @@ class ClassShard:
         if (any(of_x) or any(of_head)) and not all(modes):
             raise InputError(
                 "some ranks of a sharded head are called under torch.no_grad() and others are not; their backward "
-                "passes would wait for each other: call the head alike on all ranks"
+                "passes would deadlock: call the head in the same way on all ranks"
             )
         if (any(of_x) or any(of_head) != all(of_head)) and not x.requires_grad:
             x = x.detach().requires_grad_()
         return list(sizes), x
 
     def all_gather(self, rows: Tensor, sizes: list[int]) -> Tensor:
-        """The rows of all ranks, in rank order; backward returns to each rank the gradients of its rows, summed."""
+        """Gather the rows of all ranks, in rank order; backward sums the gradients of each rank's rows."""
         if self.world_size == 1:
             return rows
-        found: Tensor = _AllGather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
-        return found
+        gathered: Tensor = _AllGather.apply(rows, sizes, self)  # type: ignore[no-untyped-call]
+        return gathered
 
     def all_gather_classes(self, rows: Tensor) -> Tensor:
-        """Rows of all classes, from the rows that every rank holds of its own."""
+        """Gather the rows of all classes from the ranks that hold them."""
         return self.all_gather(
             rows, [min(self.shard_size, self.num_classes - rank * self.shard_size) for rank in range(self.world_size)]
         )
 
     def copy_rows(self, local_rows: Tensor, destination: Tensor, target_shard: ClassShard) -> None:
-        """Copy rows of classes split this way to their places under `target_shard`, which has as many classes or more.
+        """Copy rows of classes of this shard to their places under `target_shard`, which has at least as many classes.
 
-        Ranks send one after the other, so that a rank never holds more than one other rank's rows.
+        Ranks send one after the other, so that a rank never holds the rows of more than one other rank.
         """
         for rank in range(self.world_size):
             start, stop = rank * self.shard_size, min((rank + 1) * self.shard_size, self.num_classes)
@@ -157,22 +157,22 @@ class ClassShard:
                 destination[first - target_shard.start : last - target_shard.start] = sent[first - start : last - start]
 
     def all_reduce_sum(self, value: Tensor) -> Tensor:
-        """The sum over ranks, on all of them."""
+        """Sum over ranks, on all of them."""
         if self.world_size == 1:
             return value
-        found: Tensor = _AllReduceSum.apply(value, self)  # type: ignore[no-untyped-call]
-        return found
+        total: Tensor = _AllReduceSum.apply(value, self)  # type: ignore[no-untyped-call]
+        return total
 
     def all_reduce_logsumexp(self, value: Tensor) -> Tensor:
         """`log Σ_r exp(value_r)`, on all ranks."""
         if self.world_size == 1:
             return value
-        found: Tensor = _AllReduceLogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
-        return found
+        result: Tensor = _AllReduceLogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
+        return result
 
     @torch.no_grad()
     def all_reduce_max(self, value: Tensor) -> Tensor:
-        """The largest over ranks, without a gradient."""
+        """Maximum over ranks, without a gradient."""
         if self.world_size > 1:
             value = value.clone()
             dist.all_reduce(value, dist.ReduceOp.MAX, group=self.group)
@@ -180,7 +180,7 @@ class ClassShard:
 
     @torch.no_grad()
     def gather_stacked(self, value: Tensor) -> Tensor:
-        """The tensors of all ranks, of one shape, behind each other in a new first dimension; without a gradient."""
+        """Stack the tensors of all ranks, of one shape, in a new first dimension, without a gradient."""
         if self.world_size == 1:
             return value.unsqueeze(0)
         parts = [torch.empty_like(value) for _ in range(self.world_size)]
@@ -188,23 +188,23 @@ class ClassShard:
         return torch.stack(parts)
 
     def average_gradient(self, number: Tensor) -> Tensor:
-        """The same number; its gradient is averaged over ranks, so that it stays equal on all of them."""
+        """Return the same number with its gradient averaged over ranks, so that it stays equal on all of them."""
         if self.world_size == 1 or not number.requires_grad:
             return number
-        found: Tensor = _AverageGradient.apply(number, self)  # type: ignore[no-untyped-call]
-        return found
+        result: Tensor = _AverageGradient.apply(number, self)  # type: ignore[no-untyped-call]
+        return result
 
     def average_margin_gradients(self, margin: Margin) -> Margin:
-        """The margin, with the gradients of its learnable numbers averaged over ranks."""
+        """Return the margin with the gradients of its learnable numbers averaged over ranks."""
         learnt = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.requires_grad}
         return margin.with_values(**{n: self.average_gradient(v) for n, v in learnt.items()}) if learnt else margin
 
     def scale_gradient(self, number: Tensor) -> Tensor:
-        """The same number; its gradient times the number of ranks, so that the mean over ranks is their sum."""
+        """Return the same number with its gradient multiplied by the number of ranks, so that their mean is the sum."""
         if self.world_size == 1 or not number.requires_grad:
             return number
-        found: Tensor = _ScaleGradient.apply(number, float(self.world_size))  # type: ignore[no-untyped-call]
-        return found
+        result: Tensor = _ScaleGradient.apply(number, float(self.world_size))  # type: ignore[no-untyped-call]
+        return result
 
     def all_reduce_sum_(self, value: Tensor) -> Tensor:
         """Sum over ranks in place."""
@@ -214,7 +214,7 @@ class ClassShard:
     # ---------------------------------------------------------------- checkpoints
 
     def as_dtensor(self, local: Tensor) -> DTensor:
-        """The rows of all ranks as one tensor to `torch.distributed.checkpoint`; its memory is that of `local`."""
+        """Return the rows of all ranks as one DTensor for checkpoints; it shares the memory of `local`."""
         from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
         from torch.distributed.tensor import DTensor
         from torch.distributed.tensor import Shard as Rows
@@ -236,19 +236,19 @@ class ClassShard:
                 state[prefix + name] = self.as_dtensor(state[prefix + name].detach())
 
     def local_state_dict(self, state: dict[str, Any], prefix: str) -> dict[str, Any]:
-        """A copy of the state dict with this rank's part of weight and bias, given as DTensors or whole tensors."""
-        found = dict(state)
+        """Return a copy of the state dict with this rank's part of weight and bias (DTensors or whole tensors)."""
+        local = dict(state)
         for name in ("weight", "bias"):
-            value = found.get(prefix + name)
+            value = local.get(prefix + name)
             if value is not None and hasattr(value, "to_local"):
-                found[prefix + name] = value.to_local()
+                local[prefix + name] = value.to_local()
             elif value is not None and len(value) == self.num_classes:
-                found[prefix + name] = value[self.start : self.stop]
-        return found
+                local[prefix + name] = value[self.start : self.stop]
+        return local
 
 
 def _refuse_second_derivative() -> None:
-    """Raise an InputError in a backward pass that is itself differentiated: its exchanges are not implemented."""
+    """Raise an InputError in a backward pass that is itself differentiated: that is not implemented."""
     if torch.is_grad_enabled():
         raise InputError(
             "a head split over several ranks cannot be differentiated twice (create_graph=True); "
@@ -272,7 +272,7 @@ class _AllGather(torch.autograd.Function):
         _refuse_second_derivative()
         shard: ClassShard = ctx.shard
         start = sum(ctx.sizes[: shard.rank])
-        # Gradients of a sample from all ranks' shards add up; each was given 1/R of the loss (see `_average_gradient`).
+        # Gradients of a sample from all ranks' shards add up; each has 1/R of the loss (see `_average_gradient`).
         local_gradient = shard.all_reduce_sum_(gradient.contiguous().clone())[start : start + ctx.sizes[shard.rank]]
         return local_gradient * shard.world_size, None, None
 
@@ -301,15 +301,15 @@ class _AllReduceLogSumExp(torch.autograd.Function):
     def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
         parts = [torch.empty_like(value) for _ in range(shard.world_size)]
         dist.all_gather(parts, value.contiguous(), group=shard.group)
-        found = torch.stack(parts).logsumexp(0)
+        result = torch.stack(parts).logsumexp(0)
         ctx.shard = shard
-        ctx.save_for_backward(value, found)
-        return found
+        ctx.save_for_backward(value, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        value, found = ctx.saved_tensors
-        return torch.exp(value - found) * _average_gradient(ctx.shard, gradient), None
+        value, result = ctx.saved_tensors
+        return torch.exp(value - result) * _average_gradient(ctx.shard, gradient), None
 
 
 @custom_autograd("ranks", "a number that every rank holds; its gradient is averaged over ranks")
@@ -335,9 +335,9 @@ class _ScaleGradient(torch.autograd.Function):
 
 
 class ShardedBackend(Backend):
-    """This rank's samples over the classes of all ranks; `make_inner` makes the backend over this rank's own classes.
+    """This rank's samples over the classes of all ranks; `make_inner` builds the backend over this rank's own classes.
 
-    `head_requires_grad` says whether parameters of the head want a gradient.
+    `head_requires_grad`: whether parameters of the head need a gradient.
     """
 
     def __init__(
@@ -360,14 +360,14 @@ class ShardedBackend(Backend):
         return self.embeddings.norm
 
     def _local_labels(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Labels of all samples counted from this rank's first class, and which of them are its own; gathered once."""
+        """Labels of all samples relative to this rank's first class, and which of them are its own; gathered once."""
         if self._labels_cache is None or self._labels_cache[0] is not y:
             labels = self.shard.all_gather(y, self.sizes) - self.shard.start
             self._labels_cache = y, labels, (labels >= 0) & (labels < len(self.shard))
         return self._labels_cache[1], self._labels_cache[2]
 
     def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
-        """For this rank's samples, the values from the rank that holds each sample's class."""
+        """For this rank's samples, return the values from the rank that holds each sample's class."""
         return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
 
     def target_angles(self, y: Tensor) -> Tensor:
@@ -377,26 +377,26 @@ class ShardedBackend(Backend):
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         local_labels, is_own = self._local_labels(y)
         inner_margin = self._gather_sample_values(self._scale_margin_gradients(margin))
-        found = self.inner.split(inner_margin, local_labels, with_logit_sum)
-        logit_sum = None if found.logit_sum is None else self.shard.all_reduce_sum(found.logit_sum)[self.local_slice]
+        logits = self.inner.split(inner_margin, local_labels, with_logit_sum)
+        logit_sum = None if logits.logit_sum is None else self.shard.all_reduce_sum(logits.logit_sum)[self.local_slice]
         reduce = self.shard.all_reduce_sum if margin.one_vs_all else self.shard.all_reduce_logsumexp
-        others = reduce(found.others)[self.local_slice]
-        penalty = None if found.weight_penalty is None else self.shard.all_reduce_sum(found.weight_penalty)
-        if isinstance(found.target, TargetLogit):
-            target = TargetLogit(self._sum_from_owner(found.target.value, is_own))
+        others = reduce(logits.others)[self.local_slice]
+        penalty = None if logits.weight_penalty is None else self.shard.all_reduce_sum(logits.weight_penalty)
+        if isinstance(logits.target, TargetLogit):
+            target = TargetLogit(self._sum_from_owner(logits.target.value, is_own))
             return SplitLogits(target, others, logit_sum, penalty)
-        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in found.target)
+        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in logits.target)
         assert theta is not None
         return SplitLogits(Target(theta, radius, bias), others, logit_sum, penalty)
 
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
-        found = self.inner.largest_cosines(self._local_labels(y)[0], count)
+        cosines = self.inner.largest_cosines(self._local_labels(y)[0], count)
         if count == 1:
-            return self.shard.all_reduce_max(found)[self.local_slice]
-        return self.shard.gather_stacked(found)[:, self.local_slice].movedim(0, 1).flatten(1).topk(count, 1).values
+            return self.shard.all_reduce_max(cosines)[self.local_slice]
+        return self.shard.gather_stacked(cosines)[:, self.local_slice].movedim(0, 1).flatten(1).topk(count, 1).values
 
     def _gather_sample_values(self, margin: Margin) -> Margin:
-        """The margin with the numbers of all ranks' samples where φ reads them, since every rank computes for all."""
+        """Return the margin with the per-sample numbers of all ranks, since every rank computes for all samples."""
         names = margin.phi_sample_fields
         return margin.with_values(**{n: self.shard.all_gather(getattr(margin, n), self.sizes) for n in names})
 
@@ -417,7 +417,7 @@ def shard_logits(
 ) -> Tensor:
     """Logits [N, C] of this rank's samples over the classes of all ranks, without a gradient."""
     if y is not None:
-        raise InputError("a sharded head gives logits without labels; its loss is head(x, y)")
+        raise InputError("a sharded head has no logits with labels: use logits(x) or head(x, y)")
     sizes = shard.gather_sizes(embeddings.norm)
     all_embeddings = NormalizedEmbeddings(shard.all_gather(embeddings.x, sizes))
     here = (

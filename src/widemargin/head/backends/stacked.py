@@ -1,9 +1,8 @@
 """The stacked backend: K small models at once, each with its own class weights, labels and numbers.
 
-Logits are [C, K, N], classes first, so that a number per model, [K, 1], meets target curves [K, N]
-and logits [C, K, N] alike, and the curves of a margin need not know of stacks. Cosines come from one
-batched product divided by the lengths: with few classes that is far cheaper than unit vectors, and
-the angles are as good as those cosines.
+Logits are [C, K, N], classes first, so that a number per model, [K, 1], broadcasts to target curves [K, N] and logits
+[C, K, N], and the curves of a margin need no special case for stacks. Cosines are one batched product divided by the
+norms: with few classes that is far cheaper than unit vectors, and the angles are as accurate as those cosines.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ class _CosinesAndNorms(NamedTuple):
 class StackedBackend(Backend):
     """All classes of K models at once, from embeddings [K, N, D] and class weights [K, C, D].
 
-    With `subcenters` the weights are [K, C·S, D], those of a class side by side.
+    With `subcenters` the weights are [K, C·S, D], those of a class adjacent.
     """
 
     def __init__(self, x: Tensor, weight: Tensor, bias: Tensor | None, subcenters: Subcenters | None = None) -> None:
         self._x, self._weight, self.subcenters = x, weight, subcenters
         self.num_classes = weight.shape[1] // (1 if subcenters is None else subcenters.count)
         self.bias = None if bias is None else bias.T.unsqueeze(2)  # [K, C] → [C, K, 1]
-        # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
+        # Adaptive margins come first and need no gradient; the results are shared with the loss.
         self._grad_enabled = torch.is_grad_enabled()
         self._cosines_cache: _CosinesAndNorms | None = None
         self._dot_products_cache: Tensor | None = None
@@ -69,7 +68,7 @@ class StackedBackend(Backend):
         return self._cosines_cache
 
     def _dot_products(self) -> Tensor:
-        """w·x [C, K, N]; an embedding of length 0 has no direction and gets no gradient."""
+        """w·x [C, K, N]; an embedding of norm 0 has no direction and gets no gradient."""
         if self._dot_products_cache is None:
             with torch.set_grad_enabled(self._grad_enabled):
                 is_nonzero = torch.linalg.vector_norm(self._x.detach(), dim=-1, keepdim=True).sign()  # 0 or 1
@@ -78,13 +77,13 @@ class StackedBackend(Backend):
         return self._dot_products_cache
 
     def _products(self, margin: Margin) -> DotProducts:
-        if margin.is_linear and margin.uses_x_norm and margin.uses_w_norm:  # no lengths to divide out and multiply in
+        if margin.is_linear and margin.uses_x_norm and margin.uses_w_norm:  # no norms to divide out and multiply in
             return DotProducts(self._dot_products(), None)
         cos, x_norm, w_norm = self._cosines()
         return DotProducts(cos, compute_radius(margin, x_norm, w_norm))
 
     def logits(self, margin: Margin) -> Tensor:
-        """All logits [C, K, N], no margin applied."""
+        """All logits [C, K, N], without margin."""
         cache, grad_enabled = self._logits_cache, torch.is_grad_enabled()
         if cache is None or cache[0] is not margin or cache[1] is not grad_enabled:
             cache = margin, grad_enabled, compute_logits(margin, self._products(margin), self.bias)
@@ -98,7 +97,7 @@ class StackedBackend(Backend):
         return values.expand(self.num_classes, *y.shape).gather(0, y.unsqueeze(0)).squeeze(0)
 
     def _target(self, margin: Margin, y: Tensor) -> Target | TargetLogit:
-        if margin.has_plain_target:  # also on the unit sphere: the angle would be read off the same cosine
+        if margin.has_plain_target:  # also without norms: the angle would come from the same cosine
             return TargetLogit(self._gather_target(self.logits(margin), y))
         _, x_norm, w_norm = self._cosines()
         radius = compute_radius(margin, x_norm, w_norm)

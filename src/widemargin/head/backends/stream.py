@@ -1,11 +1,11 @@
-"""The streaming backend: blocks of classes, never an N×C matrix, never a normalised copy of the weights.
+"""The streaming backend: blocks of classes, without an N×C matrix or a normalised copy of the weights.
 
-Exact, at three matrix products. `class_blocks.py` has the loop and where the products are kept, `kernels.py` what is
-done with them and its compiled form. Here are the backend, its autograd function, and `GradBuffer`: the memory of the
-weight gradient, used again in the next step once nobody else holds it. Fresh memory of that size is expensive: the
-system hands it out page by page and zeroed, at up to a sixth of a step's time. With `zero_grad()`, which drops
-gradients, the same memory serves step after step. A second derivative is computed densely, by plain autograd. Runs on a
-GPU by the same code; it has not been tried on one.
+Exact, with three matrix products. `class_blocks.py` has the loop and the storage of the products, `kernels.py` the
+elementwise work and its compiled form. This file has the backend, its autograd function, and `GradBuffer`: the memory
+of the weight gradient, reused in the next step unless something else refers to it. Fresh memory of that size is
+expensive: the system provides it page by page and zeroed, which takes up to a sixth of a step. With `zero_grad()`,
+which drops gradients, the same memory is used in every step. A second derivative is computed densely, by plain
+autograd. The code also runs on a GPU, but has not been tested on one.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _OWN_REFERENCES = 2  # references to the storage object: the attribute, and the 
 
 
 class GradBuffer:
-    """The storage of the last gradient, lent out while only we hold it. Copies and pickles are empty."""
+    """The storage of the last gradient, reused if no other reference exists. Copies and pickles are empty."""
 
     def __init__(self) -> None:
         self.storage: torch.UntypedStorage | None = None
-        self._lock = threading.Lock()  # two threads must not be given the same storage
+        self._lock = threading.Lock()  # two threads must not get the same storage
 
     def allocate_like(self, like: Tensor) -> Tensor:
-        """An uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
+        """Return an uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
         with self._lock:
             if self._is_reusable(like):
                 assert self.storage is not None
@@ -69,7 +69,7 @@ class GradBuffer:
             return fresh
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         with self._lock:
             self.storage = None
 
@@ -79,8 +79,8 @@ class GradBuffer:
         return self.storage.nbytes() == like.numel() * like.element_size()
 
     def _is_in_use(self) -> bool:
-        """Whether somebody else holds the storage: by a tensor in it (a kept gradient, a view, an array made of it), or
-        the storage itself, of which torch hands out one and the same Python object."""
+        """True if something else refers to the storage: a tensor in it (a kept gradient, a view, an array of it), or
+        the storage itself, for which torch returns one and the same Python object."""
         if self.storage is None:
             return False
         users = torch_compat.count_storage_users(self.storage)
@@ -94,7 +94,7 @@ class GradBuffer:
 
 
 class _StreamOutputs(NamedTuple):
-    """Results [N] of a streamed pass; of the target either θ_y (and ‖w_y‖ where it is kept) or the product a·w_y."""
+    """Results [N] of a streamed pass; for the target either θ_y (and ‖w_y‖ if kept) or the product a·w_y."""
 
     others: Tensor
     logit_sum: Tensor | None
@@ -102,11 +102,11 @@ class _StreamOutputs(NamedTuple):
     w_norm: Tensor | None
     product: Tensor | None
     penalty: Tensor | None
-    """Sum of the penalty on the class weights, a scalar, where the margin has one."""
+    """Sum of the penalty on the class weights, a scalar, if the margin has one."""
 
 
 class _TargetAngle(NamedTuple):
-    """θ_y [N] and ‖w_y‖ [N], from the vectors, and the rows of the weights [N] they belong to."""
+    """θ_y [N] and ‖w_y‖ [N], from the vectors, and their rows [N] of the weights."""
 
     theta: Tensor
     w_norm: Tensor
@@ -114,7 +114,7 @@ class _TargetAngle(NamedTuple):
 
 
 def _compute_target_angle(unit: Tensor, weight: Tensor, y: Tensor, rows_per_class: int) -> _TargetAngle:
-    """Of each sample; from the chord, so that small angles keep their digits."""
+    """Compute the target angle of each sample from the chord, so that small angles keep their digits."""
     rows = _target_rows(unit, weight, y, rows_per_class)
     w_unit, w_norm = angles.unit_and_norm(weight.index_select(0, rows).to(unit.dtype))
     return _TargetAngle(angles.angle_between(unit, w_unit), w_norm, rows)
@@ -122,7 +122,7 @@ def _compute_target_angle(unit: Tensor, weight: Tensor, y: Tensor, rows_per_clas
 
 @torch.no_grad()
 def _target_rows(unit: Tensor, weight: Tensor, y: Tensor, rows_per_class: int) -> Tensor:
-    """Rows [N] of the targets' weights, of the nearest sub-centre where a class has several."""
+    """Rows [N] of the targets' weights; with several sub-centres, the nearest."""
     labels = _clamp_labels(y, len(weight) // rows_per_class)
     if rows_per_class == 1:
         return labels
@@ -133,7 +133,7 @@ def _target_rows(unit: Tensor, weight: Tensor, y: Tensor, rows_per_class: int) -
 
 
 def _clamp_labels(y: Tensor, num_classes: int) -> Tensor:
-    """Labels clamped to classes that are here; what is computed for a label of another rank is masked later."""
+    """Clamp labels to the classes of this rank; results for labels of other ranks are masked later."""
     return y.clamp(0, num_classes - 1)
 
 
@@ -151,7 +151,7 @@ def define_stream(
     bias: Tensor | None,
     *margin_values: Tensor,
 ) -> _StreamOutputs:
-    """What `_StreamFunction` computes, densely and for plain autograd; labels must be of these classes."""
+    """The results of `_StreamFunction`, computed densely for plain autograd; labels must be of these classes."""
     margin = spec.margin_with(margin_values)
     w_unit, w_norm = angles.unit_and_norm(weight.to(a.dtype))
     value = a @ (w_unit if spec.divides_by_w_norm else weight.to(a.dtype)).T
@@ -177,19 +177,21 @@ _MAX_DOUBLE_BACKWARD_LOGITS = 1 << 24  # logits; a second derivative holds many 
 def _dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
     """Differentiable gradients of (a, directions, ‖x‖, weight, bias, numbers); an InputError for too many logits."""
     y, _, *saved = ctx.saved_tensors
-    # Views: embeddings and directions may be one tensor, and each place wants its own gradient.
+    # Views: embeddings and directions may be one tensor, and each argument needs its own gradient.
     inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
     if len(inputs[0]) * len(inputs[3]) > _MAX_DOUBLE_BACKWARD_LOGITS:
-        raise InputError("so large a streamed head cannot be differentiated twice (create_graph): take fewer classes")
+        raise InputError("too many streamed logits for a second derivative (create_graph=True): use fewer classes")
     results = define_stream(ctx.spec, ctx.plain_target, ctx.blocks, ctx.grad_buffer, y, None, *inputs)
     pairs = [
         (r, g)
         for r, g in zip(results, grad_outputs, strict=True)
         if r is not None and g is not None and r.requires_grad
     ]
-    wanted = [t for t in inputs if t is not None and t.requires_grad]
+    variables = [t for t in inputs if t is not None and t.requires_grad]
     grads = iter(
-        torch.autograd.grad([r for r, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True)
+        torch.autograd.grad(
+            [r for r, _ in pairs], variables, [g for _, g in pairs], create_graph=True, allow_unused=True
+        )
     )
     return tuple(next(grads) if t is not None and t.requires_grad else None for t in inputs)
 
@@ -202,10 +204,10 @@ def _dense_double_backward(ctx: Any, grad_outputs: tuple[Tensor | None, ...]) ->
 class _StreamFunction(torch.autograd.Function):
     """(a, directions, ‖x‖, weight, bias, numbers of the margin) → `_StreamOutputs`.
 
-    Target and others in one, so that the weights have one gradient: two would be two C×D matrices. The value of θ_y is
-    given (`target`); its gradient goes through the products, as one more entry among those of the other classes, and
-    costs nothing. Only at the smallest angles (`_TINY_ANGLE_SINE`), where that difference of two nearly equal vectors
-    would lose digits, is it computed from the vectors.
+    Target and others are one function, so that the weights have one gradient: two would be two C×D matrices. The value
+    of θ_y is an argument (`target`); its gradient goes through the products, as one more entry among those of the other
+    classes, at no cost. Only at the smallest angles (`_TINY_ANGLE_SINE`), where that difference of two nearly equal
+    vectors would lose digits, is it computed from the vectors.
     """
 
     @staticmethod
@@ -232,7 +234,7 @@ class _StreamFunction(torch.autograd.Function):
         penalty = blocks.sum_weight_penalty(spec, margin_values) if spec.margin.has_weight_penalty else None
         if target is None:
             return others, logit_sum, None, None, product, penalty
-        # Copies: the results get a place in this graph, the angles given serve other calls.
+        # Copies: the results become part of this graph, while the given angles are used by other calls.
         w_norm = target.w_norm.clone() if spec.margin.uses_w_norm else None
         return others, logit_sum, target.theta.clone(), w_norm, None, penalty
 
@@ -246,7 +248,7 @@ class _StreamFunction(torch.autograd.Function):
         grad_product: Tensor | None,
         grad_penalty: Tensor | None,
     ) -> Any:
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if torch.is_grad_enabled():  # second derivative
             return (None,) * 6 + _dense_double_backward(
                 ctx, (grad_others, grad_logit_sum, grad_theta, grad_w_norm, grad_product, grad_penalty)
             )
@@ -263,7 +265,7 @@ class _StreamFunction(torch.autograd.Function):
                 if spec.margin.uses_w_norm:
                     inverse = safe_reciprocal(ctx.target.w_norm)
                     target_w_coefficient = zero if grad_w_norm is None else grad_w_norm
-                    if not spec.divides_by_w_norm:  # the cosine is the product over this length
+                    if not spec.divides_by_w_norm:  # the cosine is the product divided by this norm
                         target_w_coefficient = target_w_coefficient + target_gradients.grad_log_divisor * inverse
                     target_w_coefficient = target_w_coefficient * inverse
             grad_a, grad_x_norm, grad_bias, grad_margin_values = blocks.compute_gradients(
@@ -290,12 +292,12 @@ class _StreamFunction(torch.autograd.Function):
                 grad_unit = _add_tiny_angle_gradients(
                     unit, weight, ctx.target.rows, grad_theta, target_gradients.tiny_indices, grad_weight
                 )
-        found, count = iter(grad_margin_values), len(spec.sample_names)
-        given = [
-            next(found).to(n.dtype) if learnt else None
+        remaining, count = iter(grad_margin_values), len(spec.sample_names)
+        numbers = [
+            next(remaining).to(n.dtype) if learnt else None
             for n, learnt in zip(margin_values[count:], spec.value_requires_grad, strict=True)
         ]
-        return (*(None,) * 6, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *(None,) * count, *given)
+        return (*(None,) * 6, grad_a, grad_unit, grad_x_norm, grad_weight, grad_bias, *(None,) * count, *numbers)
 
 
 _TINY_ANGLE_SINE = 0.02
@@ -307,7 +309,7 @@ class _TargetGradients(NamedTuple):
     grad_product: Tensor
     """With respect to the target's dot product [N]; 0 at tiny angles."""
     grad_log_divisor: Tensor
-    """With respect to the logarithm of what divides that product to give the cosine [N]."""
+    """With respect to the logarithm of the divisor of that product in the cosine [N]."""
     tiny_indices: Tensor
     """Samples at tiny angles, whose gradient is computed from the vectors (`_add_tiny_angle_gradients`)."""
 
@@ -315,7 +317,7 @@ class _TargetGradients(NamedTuple):
 def _compute_target_gradients(
     spec: KernelSpec, target: _TargetAngle, x_norm: Tensor, grad_theta: Tensor
 ) -> _TargetGradients:
-    """Backpropagate the gradient of θ_y to dot products and lengths."""
+    """Backpropagate the gradient of θ_y to dot products and norms."""
     divisor = x_norm if spec.margin.is_linear and spec.margin.uses_x_norm else torch.ones_like(x_norm)
     if not spec.divides_by_w_norm:
         divisor = divisor * target.w_norm
@@ -338,7 +340,7 @@ def _add_tiny_angle_gradients(
     tiny_indices: Tensor,
     grad_weight: Tensor | None,
 ) -> Tensor:
-    """Gradient to the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
+    """Gradient of the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
     rows = target_rows[tiny_indices]
     with torch.enable_grad():
         directions = unit[tiny_indices].detach().requires_grad_()
@@ -353,9 +355,9 @@ def _add_tiny_angle_gradients(
 def _take_blocks_and_grad_weight(
     ctx: Any, weight: Tensor, needs_weight_grad: bool
 ) -> tuple[ClassBlocks, Tensor | None]:
-    """The blocks with their cached products and the memory they lie in, which the gradient is about to fill.
+    """Return the blocks with their cached products and the memory that holds them, which the gradient will overwrite.
 
-    That memory is given away once: a second backward pass computes its products again, in other memory.
+    That memory is used once: a second backward pass recomputes its products in other memory.
     """
     blocks: ClassBlocks = ctx.blocks
     if not needs_weight_grad:
@@ -368,7 +370,7 @@ def _take_blocks_and_grad_weight(
 
 
 class StreamBackend(Backend):
-    """A block of classes at a time, from vectors; with `subcenters` the weights are [C, K, D]."""
+    """One block of classes at a time, from vectors; with `subcenters` the weights are [C, K, D]."""
 
     def __init__(
         self,
@@ -382,7 +384,7 @@ class StreamBackend(Backend):
         self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
         self.weight, self._rows_per_class = flatten_subcenters(weight), 1 if subcenters is None else subcenters.count
         self._grad_buffer = GradBuffer() if grad_buffer is None else grad_buffer
-        # Adaptive margins ask first, without a gradient; what they cause to be computed serves the loss too.
+        # Adaptive margins come first and need no gradient; the results are shared with the loss.
         self._grad_enabled = torch.is_grad_enabled()
         self._blocks_cache: dict[Geometry, ClassBlocks] = {}
         self._target_angle_cache: tuple[Tensor, _TargetAngle] | None = None
@@ -394,15 +396,15 @@ class StreamBackend(Backend):
         return self.embeddings.norm
 
     def target_angles(self, y: Tensor) -> Tensor:
-        if torch.is_grad_enabled():  # of the angle alone, so by plain autograd
+        if torch.is_grad_enabled():  # only of the angle, so by plain autograd
             return _compute_target_angle(self.embeddings.unit, self.weight, y, self._rows_per_class).theta
         return self._get_target_angle(y).theta
 
     @torch.no_grad()
     def _get_target_angle(self, y: Tensor) -> _TargetAngle:
         if self._target_angle_cache is None or self._target_angle_cache[0] is not y:
-            found = _compute_target_angle(self.embeddings.unit, self.weight, y, self._rows_per_class)
-            self._target_angle_cache = y, found
+            target = _compute_target_angle(self.embeddings.unit, self.weight, y, self._rows_per_class)
+            self._target_angle_cache = y, target
         return self._target_angle_cache[1]
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
@@ -435,17 +437,19 @@ class StreamBackend(Backend):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
-        # A kernel wants a margin, and this one does nothing to a cosine.
+        # A kernel needs a margin; this one leaves a cosine unchanged.
         spec = KernelSpec.from_margin(NormFace(), False, {}, subcenters=self.subcenters)
         return self._get_blocks(COSINE).largest_cosines(spec, y, self.embeddings.norm, count)
 
     def _kernel_spec_and_values(self, margin: Margin, with_logit_sum: bool) -> tuple[KernelSpec, Sequence[Tensor]]:
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
-        found = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
-        learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in found.items()}
+        tensors = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
+        learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in tensors.items()}
         names = margin.phi_sample_fields
-        # In the working dtype, so that a scale kept in fp64 and one adapted to the batch meet the same kernel.
-        values = [value.to(self.embeddings.dtype) for value in (*(getattr(margin, n) for n in names), *found.values())]
+        # In the working dtype, so that a scale stored in fp64 and one adapted to the batch use the same kernel.
+        values = [
+            value.to(self.embeddings.dtype) for value in (*(getattr(margin, n) for n in names), *tensors.values())
+        ]
         return KernelSpec.from_margin(margin, with_logit_sum, learnt, names, self.subcenters), values
 
     def _matmul_input(self, geometry: Geometry) -> Tensor:
@@ -453,10 +457,10 @@ class StreamBackend(Backend):
         return self.embeddings.x if geometry.folds_x_norm else self.embeddings.unit
 
     def _get_blocks(self, geometry: Geometry) -> ClassBlocks:
-        """The blocks of this call: their products serve the adaptive numbers, the loss, and both labels of a mixup."""
+        """The blocks of this call; adaptive numbers, the loss and both labels of a mixup share their products."""
         if geometry not in self._blocks_cache:
-            wanted = self.weight.requires_grad and self._grad_enabled
-            grad_weight = self._grad_buffer.allocate_like(self.weight) if wanted else None
+            needs_grad = self.weight.requires_grad and self._grad_enabled
+            grad_weight = self._grad_buffer.allocate_like(self.weight) if needs_grad else None
             self._blocks_cache[geometry] = ClassBlocks(
                 not geometry.folds_w_norm,
                 self._matmul_input(geometry).detach(),

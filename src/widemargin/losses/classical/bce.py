@@ -1,8 +1,8 @@
-"""Binary cross-entropy: yes or no, for one question [N] or for many labels at once [N, C].
+"""Binary cross-entropy: one binary label [N], or several independent ones [N, C].
 
 Formula: −t log p − (1 − t) log(1 − p), p = sigmoid(z) of the given logits; `probabilities=True` takes p itself.
 Domain: targets in [0, 1], of the predictions' shape.
-When: labels do not exclude one another, or there is a single question.
+When: labels do not exclude one another, or there is a single binary label.
 Reference: Good 1952; torch.nn.functional.binary_cross_entropy_with_logits.
 
 >>> import torch, widemargin as wm

@@ -2,7 +2,7 @@
 
 Formula: −log softmax(z)_y; targets are class numbers [N] or probabilities [N, C].
 Domain: any logits.
-When: logits are there already and classes exclude one another.
+When: your model already returns logits, and classes exclude one another.
 Reference: torch.nn.functional.cross_entropy. With class weights instead of logits, `softmax` is the same loss.
 
 >>> import torch, widemargin as wm

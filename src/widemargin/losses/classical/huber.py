@@ -1,8 +1,8 @@
-"""Huber: L2 near 0 and L1 far away, the best of both.
+"""Huber: L2 near 0 and L1 far from it.
 
 Formula: ½ (y − ŷ)² where |y − ŷ| ≤ δ, else δ (|y − ŷ| − δ/2).
 Domain: δ > 0.
-When: numbers are predicted, some are far off, and a smooth minimum is wanted; δ is where "far" begins.
+When: regression with outliers and a smooth minimum; errors above δ count linearly.
 Reference: Huber, Annals of Mathematical Statistics 35 (1964); torch.nn.functional.huber_loss.
 
 >>> import torch, widemargin as wm
@@ -25,7 +25,7 @@ class Huber(Criterion):
     reference = "Huber 1964; torch.nn.functional.huber_loss"
     group = "classical"
 
-    delta: float = option(1.0, "where the square ends", low=0, open_low=True)
+    delta: float = option(1.0, "error at which the square becomes linear", low=0, open_low=True)
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         target = check_target_shape(self.name, prediction, target)

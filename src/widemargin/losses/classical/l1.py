@@ -1,8 +1,8 @@
-"""L1: the absolute error; outliers pull no harder than any other point.
+"""L1: the absolute error; outliers have no more influence than any other point.
 
 Formula: |y − ŷ|.
 Domain: any predictions and targets of one shape.
-When: numbers are predicted and some are far off: it leads to the median.
+When: regression with outliers; the minimiser is the median.
 Reference: Laplace 1774; torch.nn.functional.l1_loss.
 
 >>> import torch, widemargin as wm

@@ -1,8 +1,8 @@
-"""L2: the squared error; smooth at 0, and led by outliers.
+"""L2: the squared error; smooth at 0 and sensitive to outliers.
 
-Formula: ½ (y − ŷ)²; `half=False` leaves out the ½, as the mean squared error does.
+Formula: ½ (y − ŷ)²; `half=False` drops the ½, as in the mean squared error.
 Domain: any predictions and targets of one shape.
-When: numbers are predicted and none is far off: it leads to the mean.
+When: regression without outliers; the minimiser is the mean.
 Reference: Gauss 1809; torch.nn.functional.mse_loss.
 
 >>> import torch, widemargin as wm
@@ -25,7 +25,7 @@ class L2(Criterion):
     reference = "torch.nn.functional.mse_loss"
     group = "classical"
 
-    half: bool = option(True, "the factor ½", hide_default=True)
+    half: bool = option(True, "include the factor ½", hide_default=True)
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         squared = F.mse_loss(prediction, check_target_shape(self.name, prediction, target), reduction="none")

@@ -1,9 +1,9 @@
-"""AAM-Softmax as speaker recognition has it: ArcFace with sub-centres and a penalty on the nearest other classes.
+"""AAM-Softmax as used in speaker recognition: ArcFace with sub-centres and a penalty on the nearest other classes.
 
-Formula: z_y = s cos(θ_y + m) up to π − m, then s (cos θ_y − 1 + cos m), which goes on from there without a jump;
+Formula: z_y = s cos(θ_y + m) up to π − m, then s (cos θ_y − 1 + cos m), which continues it without a jump;
 z_j = s cos(θ_j − penalty) for the `topk` nearest other classes of each sample, s cos θ_j for the rest. With k > 1,
 θ is the angle to the nearest of k weights of a class.
-Domain: s > 0; 0 ≤ m ≤ π/2 and 0 ≤ penalty ≤ π/2 radian; whole k ≥ 1; whole topk ≥ 0 and below the number of classes.
+Domain: s > 0; 0 ≤ m ≤ π/2 and 0 ≤ penalty ≤ π/2 radians; integer k ≥ 1; 0 ≤ topk < number of classes.
 topk = 0 is ArcFace with the continuous curve.
 When: speakers. Recipes let m rise, `m=warmup(0, 0.2, steps=…)`, and fine-tune with m = 0.5 and topk = 0.
 Reference: Zhao et al., Multi-query multi-head attention pooling and inter-topK penalty (arXiv 2110.05042), Eq. 6 and 7;
@@ -37,13 +37,13 @@ class AAMSoftmax(Margin):
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(32.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
-    m: Number = option(0.2, "margin, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True)
+    m: Number = option(0.2, "margin in radians", low=0, high=PI / 2, allows_schedule=True, per_class=True)
     k: int = option(1, "weights per class", low=1, kind=int)
     topk: int = option(0, "nearest other classes that get the penalty", low=0, kind=int)
-    penalty: Number = option(0.06, "angle taken off theirs, radian", low=0, high=PI / 2, allows_schedule=True)
+    penalty: Number = option(0.06, "angle subtracted from theirs, in radians", low=0, high=PI / 2, allows_schedule=True)
 
     threshold: ClassVar[float | Tensor] = 2.0
-    """Cosine above which another class is among the nearest, of each sample."""
+    """Per sample: cosine above which another class is among the nearest."""
 
     @property
     def subcenters(self) -> Subcenters | None:
@@ -59,7 +59,7 @@ class AAMSoftmax(Margin):
 
     @property
     def non_monotone(self) -> bool:  # type: ignore[override]
-        return self.topk > 0  # cos(θ − penalty) rises up to the penalty
+        return self.topk > 0  # cos(θ − penalty) increases up to the penalty
 
     def check_num_classes(self, num_classes: int) -> None:
         super().check_num_classes(num_classes)
@@ -69,7 +69,8 @@ class AAMSoftmax(Margin):
     def for_samples(self, samples: SampleStatistics) -> Self:
         if self.topk == 0:
             return self.with_values(threshold=torch.full_like(samples.x_norm().detach(), 2.0))
-        # Between the last that counts and the next, so that no rounding decides; −∞ where all others count.
+        # Midway between the last class that counts and the next, so that rounding does not decide; −∞ if all others
+        # count.
         nearest = samples.largest_cosines(self.topk + 1)
         return self.with_values(threshold=nearest[..., -2:].mean(-1))
 

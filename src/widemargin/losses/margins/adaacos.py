@@ -3,9 +3,9 @@
 Formula: ArcFace's curve with m̃ = clip(median_i(min_{j≠y} θ_ij − θ_iy), 0, π/2), of this batch (of all ranks),
 without gradient, used in the same batch; evaluation keeps the last one. s = max(floor, log(C−1) / cos(π/2.3))
 unless given.
-Domain: s > 0, floor ≥ 0. For few classes give s (the author takes s ≈ 6 at C = 10); with two classes log(C−1) = 0
-and only `s` or `floor` makes it learn.
-When: no margin shall be chosen, and there are many classes; with few give `s`.
+Domain: s > 0, floor ≥ 0. For few classes give s (the author uses s ≈ 6 at C = 10); with two classes log(C−1) = 0
+and it learns only with `s` or `floor`.
+When: many classes, and no margin is to be chosen; with few classes give `s`.
 Reference: the AdaAcos project's own description; the scale follows AdaCos (arXiv 1905.00292), Eq. 12.
 
 >>> import torch, widemargin as wm
@@ -43,11 +43,11 @@ class AdaAcos(Margin):
         allows_schedule=True,
         allows_learnable=True,
     )
-    m: Number = option(0.0, "margin to start from, radian", low=0, high=PI / 2, hide_default=True)
+    m: Number = option(0.0, "initial margin in radians", low=0, high=PI / 2, hide_default=True)
     floor: Number = option(0.0, "smallest default scale", low=0, hide_default=True)
 
     def _resolved_scale(self, num_classes: int) -> Number:
-        """The scale that is given, or the default of so many classes."""
+        """Return the given scale, or the default for this number of classes."""
         return max(self.floor, math.log(num_classes - 1) / math.cos(PI / 2.3)) if self.s is None else self.s
 
     def for_num_classes(self, num_classes: int) -> Self:
@@ -57,9 +57,7 @@ class AdaAcos(Margin):
     def class_count_warnings(self, num_classes: int) -> list[str]:
         if self._resolved_scale(num_classes) != 0.0:
             return []
-        return [
-            f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: give it one, as in adaacos(s=6)"
-        ]
+        return [f"adaacos with {num_classes} classes has a scale of 0 and cannot learn: set s, as in adaacos(s=6)"]
 
     def psi(self, theta: Tensor) -> Tensor:
         return arc_curve(theta, self.m)

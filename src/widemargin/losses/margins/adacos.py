@@ -3,11 +3,11 @@
 Formula: z_j = s̃ cos θ_j. The first training batch uses s̃ = √2 log(C−1); from the second on s̃ = max(floor, log
 B_avg / cos(min(π/4, θ_med))), B_avg = mean_i Σ_{j≠y} exp(s̃_prev cos θ_ij), θ_med the median target angle, both of
 this batch (of all ranks), without gradient.
-Domain: floor ≥ 0, which holds from the first batch on; `fixed=True` keeps the first s̃; `s` starts elsewhere. With
-two classes log(C−1) = 0: the scale starts at 0 and the loss has no gradient, which is why the paper's AdaCos is at
-chance on binary sets. `floor` above 0 is the remedy. With embeddings of very few dimensions (2 to 4) the scale can
-grow without end: give it a `ceiling`.
-When: no scale shall be chosen, and there are many classes; not for two classes without a `floor`.
+Domain: floor ≥ 0, from the first batch on; `fixed=True` keeps the first s̃; `s` is another initial value. With
+two classes log(C−1) = 0: the scale starts at 0 and the loss has no gradient, so the paper's AdaCos is at chance on
+binary sets; a `floor` above 0 avoids this. With embeddings of very few dimensions (2 to 4) the scale can grow without
+bound: give a `ceiling`.
+When: many classes, and no scale is to be chosen; not for two classes without a `floor`.
 Reference: AdaCos (arXiv 1905.00292), Eq. 13 and 15; ArcGrad (IJCNN 2020), Eq. 10 (its θ_mod is the median).
 
 >>> import torch, widemargin as wm
@@ -36,7 +36,7 @@ class AdaCos(Margin):
     group = "self-tuning"
     adaptive_fields = ("s",)
 
-    s: Number = option(None, "scale to start from; √2 log(C−1) by default", low=0, optional=True)
+    s: Number = option(None, "initial scale; √2 log(C−1) by default", low=0, optional=True)
     fixed: bool = option(False, "keep the first scale", hide_default=True)
     floor: Number = option(0.0, "smallest scale", low=0, hide_default=True)
     ceiling: Number = option(None, "largest scale; none by default", low=0, open_low=True, optional=True)
@@ -60,7 +60,7 @@ class AdaCos(Margin):
         learns = self.floor > 0.0 or (self.fixed and self._initial_scale(num_classes) > 0.0)
         if num_classes != 2 or learns:
             return []
-        return ["adacos with 2 classes falls to a scale of 0 and cannot learn: give it a floor, as in adacos(floor=2)"]
+        return ["adacos with 2 classes has a scale of 0 and cannot learn: set a floor, as in adacos(floor=2)"]
 
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         if self.fixed or batch.theta.numel() == 0:

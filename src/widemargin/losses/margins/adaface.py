@@ -1,13 +1,13 @@
-"""AdaFace: the length of an embedding says how good its image is, and good images get the larger margin.
+"""AdaFace: the norm of an embedding estimates the quality of its image, and good images get the larger margin.
 
 Formula: z_y = s (cos(θ_y − m q) − (m + m q)), z_j = s cos θ_j, with q = clip(h (‖x‖ − μ)/(σ + 0.001), −1, 1) of each
 sample, without gradient; θ − m q is kept within [0, π]. μ and σ are running mean and standard deviation of ‖x‖
 (between 0.001 and 100), moved by α towards those of the batch (of all ranks) before they are used.
-Domain: s > 0; 0 ≤ m ≤ 1; h ≥ 0; 0 ≤ α ≤ 1. h = 0 is CosFace. One sample alone leaves σ as it is. Evaluation keeps μ, σ.
-When: images of very different quality, with an embedding whose length follows it (a network without a last
+Domain: s > 0; 0 ≤ m ≤ 1; h ≥ 0; 0 ≤ α ≤ 1. h = 0 is CosFace. A single sample does not change σ. Evaluation keeps μ, σ.
+When: images of very different quality, with an embedding whose norm reflects it (a network without a final
 normalisation); on small sets it often does not.
-Reference: Kim et al., AdaFace (arXiv 2204.00964), Eq. 9 to 12; m = 0.4, h = 0.333, α = 0.01, μ = 20, σ = 100 to start
-from as in the authors' scripts. Their code also clips every cosine to ±0.999; here no gradient is lost.
+Reference: Kim et al., AdaFace (arXiv 2204.00964), Eq. 9 to 12; m = 0.4, h = 0.333, α = 0.01, initial μ = 20, σ = 100
+as in the authors' scripts. Their code also clips every cosine to ±0.999; here no gradient is lost.
 
 >>> import torch, widemargin as wm
 >>> head = wm.Head(2, 3, "adaface(s=4)", dtype=torch.float64)
@@ -41,13 +41,13 @@ class AdaFace(Margin):
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
     m: Number = option(0.4, "margin", low=0, high=1, allows_schedule=True)
-    h: float = option(0.333, "how fast the margin follows the length", low=0)
+    h: float = option(0.333, "how strongly the margin follows the norm", low=0)
     alpha: float = option(0.01, "weight of a batch in mean and std", low=0, high=1, hide_default=True)
-    mean: Number = option(20.0, "mean length to start from", low=0, hide_default=True)
-    std: Number = option(100.0, "standard deviation to start from", low=0, hide_default=True)
+    mean: Number = option(20.0, "initial mean norm", low=0, hide_default=True)
+    std: Number = option(100.0, "initial standard deviation of the norms", low=0, hide_default=True)
 
     quality: ClassVar[float | Tensor] = 0.0
-    """`q` of each sample; 0 for a length that is the mean."""
+    """`q` of each sample; 0 for a norm equal to the mean."""
 
     def adapt_to_batch(self, batch: BatchStatistics) -> Self:
         norms = batch.x_norm().clamp(_MIN_NORM, _MAX_NORM)

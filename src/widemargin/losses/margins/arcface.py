@@ -1,11 +1,11 @@
-"""ArcFace: an angle added to the target's angle.
+"""ArcFace: a margin added to the target's angle.
 
 Formula: z_y = s cos(θ_y + m) for θ_y ≤ π − m, else s (cos θ_y − m sin m); z_j = s cos θ_j.
-Domain: s > 0; 0 ≤ m ≤ π/2 radian; m may differ per class. m = 0 is NormFace. Past π − m the curve jumps down
-(the field's form) and goes on falling, so that the gradient never turns round.
-`gradient=straight_through` keeps this loss but back-propagates as if the margin were not there (the slope of
-cos θ): what insightface trains with. The default is the gradient of the loss.
-When: open sets with many classes, where it is the usual choice; with few classes a smaller s (5 to 20) and m (0.1
+Domain: s > 0; 0 ≤ m ≤ π/2 radians; m may differ per class. m = 0 is NormFace. Past π − m the curve jumps down
+(the usual form) and keeps decreasing, so that the gradient never changes sign.
+`gradient=straight_through` has the same loss but back-propagates as if there were no margin (the derivative of
+cos θ), as insightface does. The default is the gradient of the loss.
+When: open sets with many classes, where it is the usual choice; with few classes use a smaller s (5 to 20) and m (0.1
 to 0.3).
 Reference: ArcFace (arXiv 1801.07698), Eq. 3.
 
@@ -28,13 +28,13 @@ from ..margin import Margin
 def arc_curve(theta: Tensor, m: Number) -> Tensor:
     """cos(θ + m) up to π − m, then cos θ − m sin m; `m` is a number or a tensor."""
     if not isinstance(m, Tensor) and is_eager_cpu(theta) and theta.detach().amax().item() <= PI - m:
-        return torch.cos(theta + m)  # the usual case, in a fifth of the operations
+        return torch.cos(theta + m)  # the usual case, with a fifth of the operations
     lowered = torch.cos(theta) - m * torch.sin(torch.as_tensor(m, dtype=theta.dtype, device=theta.device))
     return torch.where(theta <= PI - m, torch.cos(theta + m), lowered)
 
 
 def straight_through(curve: Tensor, slope_of: Tensor) -> Tensor:
-    """The values of one curve with the slope of another."""
+    """Return the values of one curve with the gradient of another."""
     return slope_of + (curve - slope_of).detach()
 
 
@@ -46,9 +46,9 @@ class ArcFace(Margin):
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
-    m: Number = option(0.5, "margin, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True)
+    m: Number = option(0.5, "margin in radians", low=0, high=PI / 2, allows_schedule=True, per_class=True)
     gradient: str = option(
-        "exact", "whose slope to train with", choices=("exact", "straight_through"), hide_default=True
+        "exact", "gradient used in training", choices=("exact", "straight_through"), hide_default=True
     )
 
     def psi(self, theta: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Circle loss on class weights: every cosine is weighted by how far it is from where it should be.
+"""Circle loss on class weights: every cosine is weighted by its distance from its optimum.
 
 Formula: z_y = s [1 + m − c_y]₊ (c_y − 1 + m), z_j = s [c_j + m]₊ (c_j − m), c = cos θ; the factors in [·]₊ have no
 gradient.
 Domain: s > 0; 0 < m < 1.
-When: open sets; near the aim the pull is weak, far from it strong. s is large: 256 for faces, 128 for
+When: open sets; the gradient is weak near the optimum and strong far from it. s is large: 256 for faces, 128 for
 re-identification, 80 with m = 0.4 for retrieval.
 Reference: Sun et al., Circle loss (arXiv 2002.10857), Eq. 6 and 8, in its class-level form.
 

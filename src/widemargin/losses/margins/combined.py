@@ -1,11 +1,11 @@
 """Combined margin: a factor, an added angle and a subtracted cosine in one curve.
 
 Formula: z_y = s (g(m1 θ_y + m2) − m3), g(t) = (−1)^k cos t − 2k with k = ⌊t/π⌋; z_j = s cos θ_j.
-Domain: s > 0, m1 ≥ 1, 0 ≤ m2 ≤ π/2, 0 ≤ m3 ≤ 2. (1, 0, m) is CosFace, a whole (m1, 0, 0) is ψ, (1, m, 0) is ArcFace
+Domain: s > 0, m1 ≥ 1, 0 ≤ m2 ≤ π/2, 0 ≤ m3 ≤ 2. (1, 0, m) is CosFace, an integer (m1, 0, 0) is ψ, (1, m, 0) is ArcFace
 up to π − m; past it this curve is continuous where ArcFace's jumps. m2 and m3 may differ per class.
-`gradient=straight_through` keeps this loss with the slope of cos θ, as insightface trains its combined margin; the
+`gradient=straight_through` has the same loss with the gradient of cos θ, as insightface trains its combined margin; the
 default is the gradient of the loss.
-When: a mixture of the three margins, or a setting written in these three numbers elsewhere, is to be used.
+When: to mix the three margins, or to use a setting written in these three numbers elsewhere.
 Reference: ArcFace (arXiv 1801.07698), Eq. 4.
 
 >>> import torch, widemargin as wm
@@ -34,11 +34,11 @@ class Combined(Margin):
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
     m1: Number = option(1.0, "factor of the target angle", low=1, allows_schedule=True)
-    m2: Number = option(0.5, "added angle, radian", low=0, high=PI / 2, allows_schedule=True, per_class=True)
+    m2: Number = option(0.5, "added angle in radians", low=0, high=PI / 2, allows_schedule=True, per_class=True)
     m3: Number = option(0.0, "subtracted cosine", low=0, high=2, allows_schedule=True, per_class=True)
 
     gradient: str = option(
-        "exact", "whose slope to train with", choices=("exact", "straight_through"), hide_default=True
+        "exact", "gradient used in training", choices=("exact", "straight_through"), hide_default=True
     )
 
     def psi(self, theta: Tensor) -> Tensor:

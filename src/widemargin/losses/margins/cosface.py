@@ -1,8 +1,8 @@
-"""CosFace (AM-Softmax): a constant taken off the target's cosine.
+"""CosFace (AM-Softmax): a margin subtracted from the target's cosine.
 
 Formula: z_y = s (cos θ_y − m), z_j = s cos θ_j.
-Domain: s > 0; 0 ≤ m ≤ 2, a cosine; m may differ per class. m = 0 is NormFace.
-When: open sets and a margin without annealing; m from 0.1 to 0.35, with `m=warmup(…)` if training does not start.
+Domain: s > 0; 0 ≤ m ≤ 2, in units of the cosine; m may differ per class. m = 0 is NormFace.
+When: open sets, and a margin without annealing; m from 0.1 to 0.35, with `m=warmup(…)` if training does not start.
 Reference: CosFace (arXiv 1801.09414), Eq. 4; AM-Softmax (arXiv 1801.05599), Eq. 6.
 
 >>> import torch, widemargin as wm
@@ -29,7 +29,7 @@ class CosFace(Margin):
     neutral = ({"m": 0.0}, "normface")
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
-    m: Number = option(0.35, "margin, a cosine", low=0, high=2, allows_schedule=True, per_class=True)
+    m: Number = option(0.35, "margin, subtracted from the cosine", low=0, high=2, allows_schedule=True, per_class=True)
 
     def psi(self, theta: Tensor) -> Tensor:
         curve: Tensor = torch.cos(theta) - self.m

@@ -1,13 +1,13 @@
-"""ElasticFace: the margin of every sample is drawn anew in every step.
+"""ElasticFace: the margin of every sample is drawn at random in every step.
 
 Formula: z_y = s cos(θ_y + m_i) (form=arc) or s (cos θ_y − m_i) (form=cos), z_j = s cos θ_j, m_i drawn from N(m, σ²).
-With plus=True the draws of a batch are sorted, so that the sample with the smallest cos θ_y gets the largest.
-Domain: s > 0; m ≥ 0 (0.5 radian for arc, a cosine of 0.35 for cos by default); σ ≥ 0. σ = 0 is CosFace, or ArcFace up
-to π − m. Evaluation takes m itself. Draws come from torch's global generator, one for each sample.
-When: faces; a fixed margin seems too strict for some classes and too mild for others.
+With plus=True the draws of a batch are sorted, so that the sample with the smallest cos θ_y gets the largest margin.
+Domain: s > 0; m ≥ 0 (default 0.5 radians for arc, 0.35 for cos); σ ≥ 0. σ = 0 is CosFace, or ArcFace up
+to π − m. Evaluation uses m itself. Draws come from torch's global generator, one for each sample.
+When: faces, if a fixed margin is too large for some classes and too small for others.
 Reference: Boutros et al., ElasticFace (arXiv 2109.09416), Eq. 4 to 6; σ = 0.05, with plus=True 0.0175 (arc) and 0.02
-(cos). The published code of plus sorts by the inverse permutation, so that margins go to random samples; here they go
-where the paper says.
+(cos). The authors' code of plus=True sorts by the inverse permutation, so that margins go to random samples; here they
+go where the paper says.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
@@ -39,14 +39,14 @@ class ElasticFace(Margin):
     m: Number = option(None, "mean margin; 0.5 (arc) or 0.35 (cos) by default", low=0, high=2, optional=True)
     sigma: Number = option(0.05, "standard deviation of the margin", low=0, allows_schedule=True)
     form: str = option("arc", "how the margin enters", choices=("arc", "cos"))
-    plus: bool = option(False, "the largest draw for the smallest cosine", hide_default=True)
+    plus: bool = option(False, "give the largest margin to the smallest cosine", hide_default=True)
 
     drawn: ClassVar[Tensor | None] = None
     """Margin of each sample, in training."""
 
     @property
     def non_monotone(self) -> bool:  # type: ignore[override]
-        return self.form == "arc"  # cos(θ + m) turns at π − m
+        return self.form == "arc"  # cos(θ + m) increases again past π − m
 
     def for_num_classes(self, num_classes: int) -> Self:
         resolved = super().for_num_classes(num_classes)
@@ -56,7 +56,7 @@ class ElasticFace(Margin):
         if not samples.training:
             return self
         theta = samples.theta()
-        # One draw per sample also where K models train as one stack: each is then the model that comes out alone.
+        # One draw per sample also if K models train as one stack, so that each model is the same as when trained alone.
         noise = torch.randn(theta.shape[-1], dtype=theta.dtype, device=theta.device).expand(theta.shape)
         drawn = self.m + self.sigma * noise
         if self.plus:

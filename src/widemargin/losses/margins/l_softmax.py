@@ -1,10 +1,11 @@
-"""L-Softmax: the target's angle counts m times; lengths of embeddings and weights are kept.
+"""L-Softmax: the target's angle is multiplied by m; norms of embeddings and weights are kept.
 
 Formula: z_y = ‖W_y‖‖x‖ (λ cos θ_y + ψ(θ_y))/(1 + λ), z_j = ‖W_j‖‖x‖ cos θ_j,
 ψ(θ) = (−1)^k cos(mθ) − 2k on [kπ/m, (k+1)π/m].
-Domain: whole m ≥ 1, m = 1 is softmax; λ falls while training (`lam=anneal(…)`), `lam=0` switches the
-annealing off and a number fixes it.
-When: lengths shall stay and the margin be a whole factor of the angle; leave the annealing on, or it starts slowly.
+Domain: integer m ≥ 1, m = 1 is softmax; λ decreases during training (`lam=anneal(…)`), `lam=0` disables the
+annealing and a number keeps it constant.
+When: norms are to be kept and the margin is an integer factor of the angle; keep the annealing, or training starts
+slowly.
 Reference: L-Softmax (arXiv 1612.02295), Eq. 4 to 6.
 
 >>> import torch, widemargin as wm
@@ -39,12 +40,12 @@ class LSoftmax(Margin):
     uses_w_norm = True
     neutral = ({"m": 1}, "softmax")
 
-    m: int = option(2, "whole factor of the target angle", low=1, kind=int)
+    m: int = option(2, "integer factor of the target angle", low=1, kind=int)
     lam: Number = option(Anneal(), "λ of the annealing", low=0, allows_schedule=True, hide_default=True)
 
     @property
     def has_plain_target(self) -> bool:
-        return self.m == 1  # whatever λ is
+        return self.m == 1  # for any λ
 
     def psi(self, theta: Tensor) -> Tensor:
         return annealed_curve(theta, self.m, self.lam)

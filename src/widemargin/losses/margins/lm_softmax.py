@@ -1,9 +1,9 @@
-"""LM-Softmax: the logit of the target against the others' logsumexp, without the target in the sum.
+"""LM-Softmax: the target's logit against the logsumexp of the others, without the target in the sum.
 
 Formula: loss = log Σ_{j≠y} exp(s cos θ_j) − s cos θ_y.
-Domain: s > 0. The loss has no lower bound: classes go on moving apart where a softmax is content, so watch the
-accuracy and not the loss.
-When: the largest margin between classes is wanted and labels are clean.
+Domain: s > 0. The loss has no lower bound: classes keep moving apart where a softmax saturates, so watch the
+accuracy instead of the loss.
+When: the largest margin between classes is the aim and labels are clean.
 Reference: Zhou et al., Learning towards the largest margins (arXiv 2206.11589), Eq. 8; the same as Proxy-NCA, s = 2k².
 
 >>> import torch, widemargin as wm

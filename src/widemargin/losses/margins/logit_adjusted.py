@@ -1,10 +1,10 @@
-"""Logit adjustment (balanced softmax): the logarithm of each class's share is added to its logit in training.
+"""Logit adjustment (balanced softmax): the log frequency of each class is added to its logit in training.
 
-Formula: z_j = x · w_j + τ log π_j for every class, π_c = n_c / Σ n; inference has z_j = x · w_j. With cosine=True the
-logits are s cos θ_j + τ log π_j: the shares come after the scale.
-Domain: τ ≥ 0; counts of at least 1, one per class (training fills them in; without any all are equal); s > 0 with
+Formula: z_j = x · w_j + τ log π_j for every class, π_c = n_c / Σ n; at inference z_j = x · w_j. With cosine=True the
+logits are s cos θ_j + τ log π_j: the frequencies are added after the scale.
+Domain: τ ≥ 0; counts of at least 1, one per class (`train` fills them in; without counts all are equal); s > 0 with
 cosine=True. τ = 0 is softmax, or NormFace.
-When: long-tailed classes and balanced accuracy: the first thing to try, since it changes nothing but a bias.
+When: long-tailed classes and balanced accuracy; the first loss to try, since it only changes a bias.
 Reference: Menon et al., Logit adjustment (arXiv 2007.07314), Eq. 10; balanced softmax (arXiv 2007.10740) is τ = 1.
 
 >>> import torch, widemargin as wm
@@ -35,7 +35,7 @@ class LogitAdjusted(Margin):
 
     tau: float = option(1.0, "factor of the logarithms", low=0)
     counts: Number = option(None, "samples of each class", low=1, optional=True, per_class=True)
-    cosine: bool = option(False, "cosines times s in place of linear logits", hide_default=True)
+    cosine: bool = option(False, "use s times the cosine instead of linear logits", hide_default=True)
     s: Number = option(None, "scale of the cosines; 30 by default", low=0, open_low=True, optional=True)
     bias: bool = option(False, "add a bias per class", hide_default=True)
 
@@ -63,10 +63,10 @@ class LogitAdjusted(Margin):
     def class_count_warnings(self, num_classes: int) -> list[str]:
         if self.counts is not None:
             return []
-        return ["logit_adjusted without counts changes nothing: give counts=[…], one number per class"]
+        return ["logit_adjusted without counts is plain softmax: give counts=[…], one number per class"]
 
     def class_offsets(self) -> tuple[float, ...] | None:
-        if not isinstance(self.counts, PerClass):  # equal ones would change no loss
+        if not isinstance(self.counts, PerClass):  # equal counts would not change the loss
             return None
         total = sum(self.counts.values)
         return tuple(self.tau * math.log(n / total) for n in self.counts.values)

@@ -1,8 +1,8 @@
-"""M-Softmax, the soft-margin softmax: a constant taken off the target's inner product.
+"""M-Softmax, the soft-margin softmax: a margin subtracted from the target's inner product.
 
 Formula: z_y = W_y·x − m, z_j = W_j·x.
-Domain: m ≥ 0, a logit; m may differ per class. m = 0 is softmax.
-When: a closed set of classes where plain softmax serves, and a push of one size without leaving inner products.
+Domain: m ≥ 0, in units of the logit; m may differ per class. m = 0 is softmax.
+When: closed sets where plain softmax works, with a constant margin and without normalisation.
 Reference: EM-Softmax (arXiv 1805.03922), Eq. 5; the paper's "M-Soft".
 
 >>> import torch, widemargin as wm
@@ -26,7 +26,7 @@ class MSoftmax(Margin):
     uses_w_norm = True
     neutral = ({"m": 0.0}, "softmax")
 
-    m: Number = option(0.5, "margin, a logit", low=0, allows_schedule=True, per_class=True)
+    m: Number = option(0.5, "margin, subtracted from the logit", low=0, allows_schedule=True, per_class=True)
 
     def offset(self) -> Number:
         return self.m

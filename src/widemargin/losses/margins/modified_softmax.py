@@ -1,8 +1,8 @@
-"""Modified softmax: class weights of unit length, so that the boundary is the bisector.
+"""Modified softmax: class weights of unit norm, so that the decision boundary is the bisector.
 
 Formula: z_j = ‖x‖ cos θ_j.
-Domain: no number to choose; the length of the embedding plays the scale.
-When: to see what unit class weights do by themselves; an intermediate step more than a first choice.
+Domain: no parameters; the norm of the embedding acts as the scale.
+When: to see the effect of unit class weights alone; an intermediate step rather than a first choice.
 Reference: SphereFace (arXiv 1704.08063), Eq. 4.
 
 >>> import torch, widemargin as wm

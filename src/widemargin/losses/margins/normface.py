@@ -1,8 +1,8 @@
-"""NormFace, the cosine softmax: embeddings and class weights on the unit sphere, one scale.
+"""NormFace, the cosine softmax: unit embeddings and unit class weights, with one scale.
 
 Formula: z_j = s cos θ_j.
-Domain: s > 0. Small s cannot reach a small loss: at C classes the best is log(1 + (C−1) e^(−s C/(C−1))).
-When: embeddings will be compared by their cosine and no margin is wanted.
+Domain: s > 0. A small s cannot reach a small loss: with C classes the minimum is log(1 + (C−1) e^(−s C/(C−1))).
+When: embeddings will be compared by cosine and no margin is needed.
 Reference: NormFace (arXiv 1704.06369), Eq. 6; ArcGrad (IJCNN 2020), Eq. 7.
 
 >>> import torch, widemargin as wm

@@ -1,9 +1,9 @@
-"""P2SGrad: the gradient of each cosine is the cosine's own error, whatever the scale would be.
+"""P2SGrad: the gradient of each cosine is its own error, independent of any scale.
 
 Formula: loss = ½ [(1 − cos θ_y)² + Σ_{j≠y} cos² θ_j].
-Domain: no number to choose. `mean=True` multiplies by 2/C, as public code does (a mean squared error): then the
+Domain: no parameters. `mean=True` multiplies by 2/C, as public code does (a mean squared error): then the
 learning rate depends on the number of classes.
-When: verification of speakers or of forged speech, where no scale and no margin shall be chosen.
+When: verification of speakers or detection of spoofed speech, if neither scale nor margin is to be chosen.
 Reference: Zhang et al., P2SGrad (arXiv 1905.02479), Eq. 10; as a loss: Wang and Yamagishi (arXiv 2103.11326), Eq. 5.
 
 >>> import torch, widemargin as wm

@@ -1,10 +1,10 @@
-"""Proxy-NCA: squared distances to one proxy per class, the own one against all others.
+"""Proxy-NCA: squared distances to one proxy per class, the own proxy against all others.
 
 Formula: loss = d_y + log Σ_{j≠y} exp(−d_j) with d = k² ‖x̂ − ŵ‖² = 2k² (1 − cos θ), which is LM-Softmax with s = 2k².
 Domain: s > 0; the authors' k = 3 is s = 18. No lower bound, since the own proxy is not in the sum.
-When: results of Proxy-NCA are to be made again; proxy_nca_pp is the better start.
-Reference: Movshovitz-Attias et al., Proxy-NCA (arXiv 1703.07464), Eq. 4. Of other libraries, pytorch-metric-learning
-calls the form of proxy_nca_pp by this name.
+When: to reproduce results of Proxy-NCA; proxy_nca_pp is the better start.
+Reference: Movshovitz-Attias et al., Proxy-NCA (arXiv 1703.07464), Eq. 4. pytorch-metric-learning uses this name for the
+form of proxy_nca_pp.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])

@@ -2,7 +2,7 @@
 
 Formula: z_j = −‖x̂ − ŵ_j‖² / T = s cos θ_j up to a constant, with s = 2/T: it is NormFace.
 Domain: s > 0; the authors' T = 1/9 is s = 18.
-When: retrieval with a proxy per class; proxies take a learning rate far above the network's.
+When: retrieval with one proxy per class; proxies need a learning rate far above the network's.
 Reference: Teh et al., Proxy-NCA++ (arXiv 2004.01113), Eq. 6.
 
 >>> import torch, widemargin as wm

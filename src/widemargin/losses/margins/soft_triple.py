@@ -1,9 +1,9 @@
-"""SoftTriple: several weights per class, averaged by their nearness, and as many as the class needs.
+"""SoftTriple: several weights per class, averaged by similarity, with a penalty that merges superfluous ones.
 
 Formula: S_c = Σ_k softmax_k(cos θ_ck / γ) cos θ_ck, z_y = s (S_y − m), z_j = s S_j, plus the penalty
-τ / (C K (K − 1)) Σ_c Σ_{k<l} √(2 + 10⁻⁵ − 2 ŵ_ck · ŵ_cl), which draws weights of a class together.
-Domain: s > 0; 0 ≤ m ≤ 2; γ > 0; whole k ≥ 1; τ ≥ 0. k = 1 is CosFace.
-When: retrieval with few classes of several modes each.
+τ / (C K (K − 1)) Σ_c Σ_{k<l} √(2 + 10⁻⁵ − 2 ŵ_ck · ŵ_cl), which pulls the weights of a class together.
+Domain: s > 0; 0 ≤ m ≤ 2; γ > 0; integer k ≥ 1; τ ≥ 0. k = 1 is CosFace.
+When: retrieval with few classes that have several modes each.
 Reference: Qian et al., SoftTriple (arXiv 1909.05235), Eq. 8 to 10; s = 20, m = 0.01, γ = 0.1, k = 10, τ = 0.2 as in the
 authors' code.
 
@@ -33,8 +33,8 @@ class SoftTriple(Margin):
     neutral = ({"m": 0.0, "k": 1}, "normface")
 
     s: Number = option(20.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
-    m: Number = option(0.01, "margin, a cosine", low=0, high=2, allows_schedule=True, per_class=True)
-    gamma: float = option(0.1, "temperature of the weighing", low=0, open_low=True)
+    m: Number = option(0.01, "margin, subtracted from the cosine", low=0, high=2, allows_schedule=True, per_class=True)
+    gamma: float = option(0.1, "temperature of the average", low=0, open_low=True)
     k: int = option(10, "weights per class", low=1, kind=int)
     tau: Number = option(0.2, "factor of the penalty", low=0, allows_schedule=True)
 

@@ -1,8 +1,8 @@
-"""Softmax: cross-entropy over plain inner products, the loss everything here grew out of.
+"""Softmax: cross-entropy over inner products, the baseline of all margin losses.
 
 Formula: z_j = W_j·x (+ b_j) = ‖W_j‖‖x‖ cos θ_j (+ b_j).
-Domain: no number to choose; `bias=True` adds b. Without it, it is the paper's "Soft".
-When: as the plain one to compare with, or where lengths mean something (quality, confidence).
+Domain: no parameters; `bias=True` adds b. Without bias it is the paper's "Soft".
+When: as the baseline, or if norms are meaningful (quality, confidence).
 Reference: ArcGrad (IJCNN 2020), Eq. 3 with bias and Eq. 4 without.
 
 >>> import torch, widemargin as wm

@@ -1,9 +1,9 @@
-"""SphereFace-R: SphereFace's factor of the angle on the unit sphere, without annealing.
+"""SphereFace-R: SphereFace's factor on the angle, with unit embeddings and without annealing.
 
 Formula: version=v1: z_y = s cos(min(m θ_y, π)), z_j = s cos θ_j; version=v2: z_y = s cos θ_y, z_j = s cos(θ_j / m).
-Domain: s > 0; m ≥ 1. m = 1 is NormFace. `gradient=detached` keeps these values with the slope of the plain cosine (the
-paper's characteristic gradient detachment); `weight=50` multiplies the loss by 50/s as the authors' code does.
-When: a multiplied angle is wanted without SphereFace's annealing; v1 has no slope past π/m, v2 has it everywhere.
+Domain: s > 0; m ≥ 1. m = 1 is NormFace. `gradient=detached` has the same values with the gradient of the plain cosine
+(the paper's characteristic gradient detachment); `weight=50` multiplies the loss by 50/s as in the authors' code.
+When: a multiplied angle without SphereFace's annealing; v1 has no gradient past π/m, v2 has one everywhere.
 Reference: Liu et al., SphereFace Revived (arXiv 2109.05565), Eq. 7, 9 and 13; s = 30 with m = 1.5 (v1), s = 60 with
 m = 1.4 (v2) as in the authors' code.
 
@@ -35,11 +35,11 @@ class SphereFaceR(Margin):
 
     s: Number = option(30.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
     m: Number = option(1.5, "factor of the angle", low=1, allows_schedule=True)
-    version: str = option("v1", "whether the target's angle grows or the others' shrink", choices=("v1", "v2"))
+    version: str = option("v1", "v1 multiplies the target's angle, v2 divides the others'", choices=("v1", "v2"))
     weight: float | None = option(
         None, "the loss is multiplied by weight/s", low=0, open_low=True, optional=True, hide_default=True
     )
-    gradient: str = option("exact", "whose slope to train with", choices=("exact", "detached"), hide_default=True)
+    gradient: str = option("exact", "gradient used in training", choices=("exact", "detached"), hide_default=True)
 
     @property
     def is_linear(self) -> bool:

@@ -1,9 +1,9 @@
 """Sub-centre ArcFace: K weights per class, of which the nearest one counts.
 
 Formula: cos θ_j = max_k ŵ_jk · x̂, then ArcFace: z_y = s cos(θ_y + m), z_j = s cos θ_j.
-Domain: s > 0; 0 ≤ m ≤ π/2 radian, m may differ per class; whole k ≥ 1. k = 1 is ArcFace.
-When: labels are noisy or classes have several modes: clean samples gather at one sub-centre, the others catch what
-does not belong there. `subcenter_outliers(head, x, y)` names those samples; then train again with k = 1 without them.
+Domain: s > 0; 0 ≤ m ≤ π/2 radians, m may differ per class; integer k ≥ 1. k = 1 is ArcFace.
+When: labels are noisy or classes have several modes: clean samples gather at one sub-centre, and mislabelled samples
+at the others. `subcenter_outliers(head, x, y)` finds those samples; then train again with k = 1 without them.
 Reference: Deng et al., Sub-center ArcFace (ECCV 2020), Eq. 4; k = 3, s = 64, m = 0.5 as in the authors' code.
 
 >>> import torch, widemargin as wm

@@ -1,8 +1,8 @@
-"""UniFace (UCE): one threshold for all classes; the target lies above it, every other class below.
+"""UniFace (UCE): one threshold for all classes, with the target above it and every other class below.
 
 Formula: loss = σ₊(b − s (cos θ_y − m)) + l Σ_{j≠y} σ₊(s cos θ_j − b), σ₊(z) = log(1 + e^z), with a learnt b.
-Domain: s > 0; 0 ≤ m ≤ 2, a cosine; l > 0. b starts at log(10 C).
-When: open sets that are judged by one threshold on the cosine.
+Domain: s > 0; 0 ≤ m ≤ 2, in units of the cosine; l > 0. b starts at log(10 C).
+When: open sets evaluated at one threshold on the cosine.
 Reference: Zhou et al., UniFace (ICCV 2023), Eq. 10; m = 0.4, s = 64, l = 1 as in the authors' code, which clips both
 arguments to ±s; here every sample keeps its gradient.
 
@@ -33,9 +33,9 @@ class UniFace(Margin):
     learnt_fields = ("b",)
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
-    m: Number = option(0.4, "margin, a cosine", low=0, high=2, allows_schedule=True, per_class=True)
+    m: Number = option(0.4, "margin, subtracted from the cosine", low=0, high=2, allows_schedule=True, per_class=True)
     l: float = option(1.0, "weight of the other classes", low=0, open_low=True, hide_default=True)  # noqa: E741
-    b: Number = option(None, "threshold to start from; log(10 C) by default", optional=True, hide_default=True)
+    b: Number = option(None, "initial threshold; log(10 C) by default", optional=True, hide_default=True)
 
     def for_num_classes(self, num_classes: int) -> Self:
         resolved = super().for_num_classes(num_classes)

@@ -1,1 +1,1 @@
-"""Code that several recipes share; no recipes."""
+"""Code shared by several recipes."""

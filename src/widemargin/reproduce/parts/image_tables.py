@@ -1,6 +1,6 @@
-"""Tables of the paper on images: runs of all methods, a column per metric, ours beside the paper's.
+"""Tables of the paper on images: runs of all methods, one column per metric, ours next to the paper's.
 
-Printed in the terminal, and written to a page as a table and a picture per column.
+Printed in the terminal, and written to a page as a table and one picture per column.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 from ...training.config import TrainConfig
 from ...viz import page
-from ...viz.charts import draw_strip_plot, loss_colour
+from ...viz.charts import draw_strip_plot
+from ...viz.colours import loss_colour
 from .runs import EXTRA_LOSSES, IMAGE_LOSSES, Record, make_image_config, read_record
 
 RecordMetric = Callable[[Record], float]
@@ -26,7 +27,7 @@ def top1(record: Record) -> float:
 
 
 def top5(record: Record) -> float:
-    """How often the right class is among the first five."""
+    """Top-5 accuracy in percent."""
     return float(record["test"]["top5"])
 
 
@@ -37,7 +38,7 @@ def angle_metric(kind: str) -> RecordMetric:
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """A column: what all its runs share, the metric of each record, and the paper's values by its method names."""
+    """A column: settings that its runs share, the metric of each record, and the paper's values by its method names."""
 
     title: str
     config_overrides: Mapping[str, Any]
@@ -48,12 +49,12 @@ class ColumnSpec:
 
 
 def select_losses(options: argparse.Namespace) -> dict[str, str]:
-    """The paper's methods; in CPU size two more."""
+    """Return the paper's methods; in CPU size two more."""
     return {**IMAGE_LOSSES, **EXTRA_LOSSES} if options.size == "cpu" else dict(IMAGE_LOSSES)
 
 
 def column_configs(options: argparse.Namespace, column_spec: ColumnSpec, loss: str) -> list[TrainConfig]:
-    """A method's runs of a column, one per seed."""
+    """Return a method's runs of a column, one per seed."""
     from .runs import seed_range
 
     printed = options.settings == "printed"
@@ -64,12 +65,12 @@ def column_configs(options: argparse.Namespace, column_spec: ColumnSpec, loss: s
 
 
 def run_image_table(options: argparse.Namespace, recipe: str, title: str, column_specs: Sequence[ColumnSpec]) -> None:
-    """Train what is missing, print, write the page."""
+    """Train missing runs, print the table, write the page."""
     from ...viz import page
     from .runs import complete_image_runs
 
     methods = select_losses(options)
-    # Seed by seed, so that a list that was stopped has compared all methods as often as it could.
+    # Seed by seed, so that an interrupted list has compared all methods equally often.
     by_seed = zip(
         *(column_configs(options, column, loss) for column in column_specs for loss in methods.values()), strict=True
     )
@@ -88,7 +89,7 @@ def run_image_table(options: argparse.Namespace, recipe: str, title: str, column
         for column in column_specs
     ]
     print_columns(title, list(methods.values()), columns)
-    sub = f"{_describe_setting(options)}, mean and standard deviation over seeds; a dot is a seed, the bar their mean"
+    sub = f"{_describe_setting(options)}, mean and standard deviation over seeds; dots are seeds, bars their mean"
     command = f"widemargin reproduce {recipe} --size {options.size}"
     body = [render_columns(list(methods.values()), columns), page.heading("Again"), page.code(command)]
     path = out / "report.html"
@@ -109,23 +110,23 @@ def _describe_setting(options: argparse.Namespace) -> str:
 
 @dataclass(frozen=True)
 class MetricColumn:
-    """One metric of every method: what each seed reached, and what the paper prints."""
+    """One metric of every method: the values of the seeds, and the paper's."""
 
     title: str
     seed_values: Mapping[str, Sequence[float]]
-    """Method → values of the seeds, as far as they are finished."""
+    """Method → values of the finished seeds."""
     paper_values: Mapping[str, float] = field(default_factory=dict)
     digits: int = 2
     unit: str = "accuracy in percent"
     better_direction: str = "high"
-    """Which values are better: `high`, `low`, or `none` (neither)."""
+    """Direction of better values: `high`, `low`, or `none`."""
 
     def mean(self, method: str) -> float | None:
         values = self.seed_values.get(method, ())
         return statistics.fmean(values) if values else None
 
     def format_mean(self, method: str) -> str:
-        """Mean and, with several seeds, standard deviation."""
+        """Format the mean and, with several seeds, the standard deviation."""
         values, mean = self.seed_values.get(method, ()), self.mean(method)
         if mean is None:
             return "–"
@@ -136,7 +137,7 @@ class MetricColumn:
         return f"{self.paper_values[method]:.{self.digits}f}" if method in self.paper_values else "–"
 
     def best_method(self, methods: Sequence[str]) -> str | None:
-        """The method with the best mean."""
+        """Return the method with the best mean."""
         means = {method: mean for method in methods if (mean := self.mean(method)) is not None}
         if not means or self.better_direction == "none":
             return None
@@ -144,7 +145,7 @@ class MetricColumn:
 
 
 def print_columns(title: str, methods: Sequence[str], columns: Sequence[MetricColumn]) -> None:
-    """Print a table: for every column our values, and the paper's where it has any."""
+    """Print a table: for every column our values, and the paper's if it has any."""
     from rich.table import Table
     from rich.text import Text
 
@@ -169,7 +170,7 @@ def print_columns(title: str, methods: Sequence[str], columns: Sequence[MetricCo
 
 
 def render_columns(methods: Sequence[str], columns: Sequence[MetricColumn]) -> str:
-    """The table and, for every column, a picture with a dot per seed."""
+    """Return the table and, for every column, a picture with a dot per seed."""
     head = ["loss"]
     for column in columns:
         head += [column.title, "paper"] if column.paper_values else [column.title]

@@ -1,8 +1,8 @@
 """Two open-set experiments: the claim of AdaAcos, and six digits on a sphere.
 
 The claim: without tuning AdaAcos is as good as a tuned ArcFace, and better than AdaCos. ArcFace's scale and margin are
-chosen from a grid on validation images. The sphere: six digits of MNIST in three dimensions, to see what A-Softmax's m
-and ArcGrad do to the embeddings and to the angles of pairs.
+selected from a grid on validation images. The sphere: six digits of MNIST in three dimensions, to show the effect of
+A-Softmax's m and of ArcGrad on the embeddings and on the angles of pairs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,13 +30,16 @@ from .openset_table import (
 )
 from .runs import read_record, run_folder
 
+if TYPE_CHECKING:
+    from ...viz.svg import Chart
+
 MARGINS = (0.1, 0.3, 0.5)
 _CLAIM_DIGITS_CONFIG = replace(DIGITS_CONFIG, embedding_dim=16, epochs=8, train_fraction=0.1, val_fraction=0.05)
 
 
 @dataclass(frozen=True)
 class ClaimDataset:
-    """A data set to test the claim on: how it is trained, the metric that decides, and ArcFace's scales."""
+    """A data set for testing the claim: its training settings, the deciding metric, and ArcFace's scales."""
 
     title: str
     base_config: TrainConfig
@@ -60,7 +63,7 @@ class ClaimDataset:
         ]
 
 
-# The author takes s ≈ 6 by hand for ten classes, where the formula gives 10.8.
+# The author uses s ≈ 6 for ten classes, where the formula gives 10.8.
 CLAIM_DATASETS = (
     ClaimDataset(
         "MNIST, a tenth of the training images",
@@ -72,7 +75,7 @@ CLAIM_DATASETS = (
     ),
     ClaimDataset(
         "Omniglot, unseen characters",
-        replace(OMNIGLOT_CONFIG, val_fraction=0.2, epochs=10),  # a grid of many runs: half of the other recipe's epochs
+        replace(OMNIGLOT_CONFIG, val_fraction=0.2, epochs=10),  # a large grid: half the epochs of the other recipe
         "recall1",
         "recall@1 in percent",
         (6, 10, 16, 30, 64),
@@ -82,7 +85,7 @@ CLAIM_DATASETS = (
 
 
 def run_tuning_claim(options: argparse.Namespace, seeds: range) -> None:
-    """Train what is missing, choose ArcFace's setting on held-out images, say whether the claim holds."""
+    """Train missing runs, select ArcFace's setting on held-out images, and state whether the claim holds."""
     from ...viz import page
 
     grids = [dataset.arcface_grid() for dataset in CLAIM_DATASETS]
@@ -97,8 +100,8 @@ def run_tuning_claim(options: argparse.Namespace, seeds: range) -> None:
     body: list[str] = []
     for dataset, grid, others in zip(CLAIM_DATASETS, grids, untuned_by_dataset, strict=True):
         body += _report_dataset(dataset, grid, others, seeds, Path(options.runs_dir))
-    body += [page.heading("Again"), page.code(f"widemargin reproduce openset adaacos --seeds {len(seeds)}")]
-    sub = "ArcFace's scale and margin are chosen on held-out training images, its choice is framed"
+    body += [page.heading("Command"), page.code(f"widemargin reproduce openset adaacos --seeds {len(seeds)}")]
+    sub = "ArcFace's scale and margin are selected on held-out training images; the selected setting is framed"
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path} and {out / 'records.jsonl'}")
@@ -111,25 +114,25 @@ def _report_dataset(
     seeds: range,
     runs_dir: Path,
 ) -> list[str]:
-    """The result on one data set, printed and as sections of the page."""
+    """Print the result on one data set and return it as sections of the page."""
     from ...viz import page
-    from ...viz.charts import loss_colour
+    from ...viz.colours import loss_colour
     from ...viz.matrices import draw_heatmap
 
     values = {spot: metric_values(method, seeds, runs_dir, dataset.metric) for spot, method in grid.items()}
-    chosen = _tuned_setting(grid, seeds, runs_dir)
-    if chosen is None:
+    selected = _tuned_setting(grid, seeds, runs_dir)
+    if selected is None:
         return []
     best = max((spot for spot in values if values[spot]), key=lambda spot: statistics.fmean(values[spot]))
     rows = [
-        (f"arcface tuned on held-out images: s={chosen[0]:g}, m={chosen[1]:g}", values[chosen]),
-        (f"arcface with hindsight: s={best[0]:g}, m={best[1]:g}", values[best]),
+        (f"arcface tuned on held-out images: s={selected[0]:g}, m={selected[1]:g}", values[selected]),
+        (f"arcface, best on the test images: s={best[0]:g}, m={best[1]:g}", values[best]),
         *((method.name, metric_values(method, seeds, runs_dir, dataset.metric)) for method in untuned_methods),
     ]
     print(f"\n{dataset.title}: {dataset.unit}")
     for name, numbers in rows:
         print(f"  {name}: {format_mean_interval(numbers, 2)}")
-    verdicts = _claim_sentences(dataset, grid[chosen], untuned_methods, seeds, runs_dir)
+    verdicts = _claim_sentences(dataset, grid[selected], untuned_methods, seeds, runs_dir)
     for sentence in verdicts:
         print(f"  {sentence}")
     cells = {(f"s = {s:g}", f"m = {m:g}"): statistics.fmean(v) for (s, m), v in values.items() if v}
@@ -137,7 +140,7 @@ def _report_dataset(
         [f"s = {s:g}" for s in dataset.scales],
         [f"m = {m:g}" for m in MARGINS],
         cells,
-        (f"s = {chosen[0]:g}", f"m = {chosen[1]:g}"),
+        (f"s = {selected[0]:g}", f"m = {selected[1]:g}"),
         loss_colour("arcface"),
         f"ArcFace's grid on {dataset.title}",
     )
@@ -172,7 +175,7 @@ def _claim_sentences(
 def _tuned_setting(
     grid: dict[tuple[float, float], OpenSetMethod], seeds: range, runs_dir: Path
 ) -> tuple[float, float] | None:
-    """The setting with the best mean on validation images."""
+    """Return the setting with the best mean on validation images."""
     means = {}
     for spot, method in grid.items():
         records = [read_record(method.config_for_seed(seed), runs_dir) for seed in seeds]
@@ -182,7 +185,7 @@ def _tuned_setting(
     return max(means, key=lambda spot: means[spot]) if means else None
 
 
-# Six of the ten digits are seen; a tenth of their images is held out for the pictures.
+# Training uses six of the ten digits; a tenth of their images is held out for the pictures.
 SPHERE_CONFIG = replace(
     DIGITS_CONFIG,
     model="fast(widths=(32, 64, 64), bias=False)",
@@ -192,14 +195,14 @@ SPHERE_CONFIG = replace(
     train_fraction=0.25,
     val_fraction=0.1,
 )
-# λ must fall within these thousand steps, or every m is the same curve; SphereFace's own floor is 5.
+# λ must decrease within these thousand steps, or every m gives the same curve; SphereFace's own floor is 5.
 SPHERE_LOSSES = (*(f"a_softmax(m={m}, lam=anneal(100, gamma=1, floor=1))" for m in (1, 2, 3, 4)), "arcgrad(s=10)")
 _POINTS_PER_CLASS = 150
 _NUM_ANGLE_PAIRS = 5000
 
 
 def run_sphere(options: argparse.Namespace, seeds: range) -> None:
-    """Train what is missing, draw the spheres and the angles of pairs."""
+    """Train missing runs, draw the spheres and the angles of pairs."""
     from ...viz import page
 
     methods = [OpenSetMethod(loss, replace(SPHERE_CONFIG, loss=loss), train_own_loss) for loss in SPHERE_LOSSES]
@@ -216,11 +219,11 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
             spheres.append(f'<div class="ball">{picture}</div>')
             histograms += [page.heading(method.name, summary), page.figure(histogram)]
     title = "Six digits in three dimensions"
-    sub = f"MNIST, seed {seeds[0]}; held-out images of the six digits the network was trained on"
+    sub = f"MNIST, seed {seeds[0]}; held-out images of the six training digits"
     style = "<style>.balls { display: flex; flex-wrap: wrap; } .ball svg { min-width: 0; width: 300px; }</style>"
     body = [
         style,
-        page.heading("On the sphere", "Rays are the class weights; what lies behind is pale."),
+        page.heading("On the sphere", "Rays are the class weights; points behind the sphere are pale."),
         f'<div class="balls">{"".join(spheres)}</div>',
         page.heading("Angles of pairs"),
         *histograms,
@@ -232,8 +235,8 @@ def run_sphere(options: argparse.Namespace, seeds: range) -> None:
     print(f"wrote {path} and {out / 'records.jsonl'}")
 
 
-def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, str, str]:
-    """The sphere, the histogram of pair angles, and a summary of them."""
+def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | None) -> tuple[str, Chart, str]:
+    """Return the sphere, the histogram of pair angles, and a summary of them."""
     from ...models.attach import embed
     from ...numerics.angles import angle_between, unit_and_norm
     from ...recognition.evaluation import distinct_pairs
@@ -265,7 +268,7 @@ def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | N
 
 
 def _format_threshold_error(degrees: Any, same: Any) -> str:
-    """Smallest share of pairs that a threshold gets wrong, in percent; a bound where fewer than ten are wrong."""
+    """Smallest fraction of pairs on the wrong side of a threshold, in percent; a bound if fewer than ten are wrong."""
     order = np.argsort(degrees)
     kinds = same[order]
     wrong = np.concatenate(([kinds.sum()], kinds.sum() - np.cumsum(kinds) + np.cumsum(~kinds))).min()

@@ -1,7 +1,7 @@
-"""The methods that the open-set recipes compare, how each is trained, and how it is evaluated.
+"""Methods of the open-set recipes: training and evaluation.
 
 Four kinds: our losses; losses of pytorch-metric-learning in our training loop (the same network, batches and
-optimizer); Siamese networks on pairs; and no learning at all: pixels or their histogram as features, the L1 distance.
+optimizer); Siamese networks on pairs; and untrained features: pixels or their histogram with the L1 distance.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 ExecuteFunction = Callable[[TrainConfig, Path, str | None], None]
 EvaluateFunction = Callable[[TrainConfig, Path, str | None], tuple[EmbeddingMetrics, tuple[str, ...]] | None]
-"""Metrics of a finished run on its unseen classes, and their names; None where the run kept too little for it."""
+"""Metrics of a finished run on its unseen classes, and their names; None if the run saved too little."""
 
-# One setting for all losses, none of it tuned. Flips would make other characters; faces are the same in a mirror.
+# One untuned setting for all losses. Flips would make other characters, but not other faces.
 _COMMON_SETTINGS: dict[str, Any] = {
     "model": "fast(widths=(32, 96, 96), bias=False)",
     "embedding_dim": 64,
@@ -75,7 +75,7 @@ FACES_CONFIG = TrainConfig(
     data="orl_faces", epochs=60, batch_size=80, input_size=46, augment_options={"pad": 6}, **_COMMON_SETTINGS
 )
 
-# MNIST for pictures and grids: small, quick, and no flips.
+# MNIST for pictures and grids: small and quick, without flips.
 DIGITS_CONFIG = TrainConfig(
     data="mnist",
     model="fast(widths=(16, 32, 32), bias=False)",
@@ -86,13 +86,13 @@ DIGITS_CONFIG = TrainConfig(
     augment_options={"pad": 2, "flip": "none"},
 )
 
-# Scales and margins are one round number for all that have them; what adapts itself is left to itself.
+# Scales and margins are one round number for all losses that have them; adaptive losses use their defaults.
 OPENSET_LOSSES = (
     "softmax",
     "normface(s=16)",
     "contrastive",
     "triplet(mining=semihard)",
-    "a_softmax(m=4, lam=anneal(100, gamma=1))",  # its own λ would hardly fall within these steps
+    "a_softmax(m=4, lam=anneal(100, gamma=1))",  # its default λ would hardly decrease within these steps
     "cosface(s=16, m=0.2)",
     "arcface(s=16, m=0.2)",
     "adacos",
@@ -105,12 +105,12 @@ PEER_LOSSES = {
     "pml:cosface(s=16, m=0.2)": "cosface(s=16, m=0.2)",
     "pml:triplet(alpha=0.2)": "triplet(mining=semihard)",
 }
-"""pytorch-metric-learning's losses in our loop, and which of ours each is compared with."""
+"""Losses of pytorch-metric-learning in our loop, and our loss that each is compared with."""
 
 
 @dataclass(frozen=True)
 class OpenSetMethod:
-    """A row of the table: its name, its config but for the seed, how to train it, and how to evaluate it again."""
+    """A row of the table: its name, its config without the seed, and its functions for training and evaluation."""
 
     name: str
     config: TrainConfig
@@ -122,7 +122,7 @@ class OpenSetMethod:
 
 
 def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMethod]:
-    """All methods for a data set."""
+    """Return all methods for a data set."""
     rows = [
         OpenSetMethod(loss, replace(base_config, loss=loss), train_own_loss, evaluate_saved_network)
         for loss in OPENSET_LOSSES
@@ -133,7 +133,8 @@ def list_methods(base_config: TrainConfig, *, siamese: bool) -> list[OpenSetMeth
             for name in PEER_LOSSES
         ]
     else:
-        print("without the peers; for them: pip install pytorch-metric-learning==2.9.0", file=sys.stderr)
+        hint = "pip install pytorch-metric-learning==2.9.0"
+        print(f"the losses of pytorch-metric-learning are left out; to include them: {hint}", file=sys.stderr)
     assert all(name.startswith(PEER_PREFIX) for name in PEER_LOSSES)
     if siamese:
         plain = replace(base_config, epochs=5, batch_size=100, per_class=0, embedding_dim=0)
@@ -179,7 +180,7 @@ def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
 def evaluate_saved_network(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
-    """Metrics of the embeddings that a saved network gives the unseen classes."""
+    """Metrics of the embeddings of unseen classes by a saved network."""
     from ...models.attach import embed
     from ...recognition.evaluation import compute_embedding_metrics
     from ...training.run import load_run
@@ -193,7 +194,7 @@ def evaluate_saved_network(
 
 
 def run_l1_baseline(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
-    """Pixels or histograms, nothing learned."""
+    """Pixels or histograms, without training."""
     metrics, _ = evaluate_l1_baseline(config, folder, data_dir)
     write_record(config, folder, metrics, 0.0)
 
@@ -201,7 +202,7 @@ def run_l1_baseline(config: TrainConfig, folder: Path, data_dir: str | None) -> 
 def evaluate_l1_baseline(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]]:
-    """Metrics of pixels or histograms, computed anew: nothing is saved but the metrics."""
+    """Metrics of pixels or histograms; always recomputed, because only the metrics are saved."""
     from ...training.inputs import load_inputs
 
     unseen: Any = load_inputs(replace(config, batch_size=1, per_class=0), data_dir).test
@@ -219,11 +220,11 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
     from ...training.siamese import train_siamese
 
     inputs = load_inputs(replace(config, per_class=0), data_dir)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     network = train_siamese(
         _siamese_config(config), sample_training_pairs(inputs.train, config.seed + 1), inputs.augment
     )
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     folder.mkdir(parents=True, exist_ok=True)
     save_file(clone_contiguous(network.state_dict()), folder / _SIAMESE_WEIGHTS_FILE)
     write_record(config, folder, evaluate_siamese(network, inputs.test, inputs.augment, config.seed), spent)
@@ -232,7 +233,7 @@ def train_siamese_method(config: TrainConfig, folder: Path, data_dir: str | None
 def evaluate_saved_siamese(
     config: TrainConfig, folder: Path, data_dir: str | None
 ) -> tuple[EmbeddingMetrics, tuple[str, ...]] | None:
-    """Metrics of a saved Siamese network; None for a run of an older version, which saved none."""
+    """Metrics of a saved Siamese network; None for a run of an older version, which saved no weights."""
     from ...io.tensor_files import read_safetensors_header
     from ...training.checkpoint import restore_module
     from ...training.inputs import load_inputs
@@ -248,7 +249,7 @@ def evaluate_saved_siamese(
 
 
 def _siamese_config(config: TrainConfig) -> SiameseConfig:
-    """How the pair network of a run is trained."""
+    """Training settings of the pair network of a run."""
     from ...training.siamese import SiameseConfig
 
     return SiameseConfig(
@@ -266,7 +267,7 @@ _SIAMESE_WEIGHTS_FILE = "network.safetensors"
 
 
 def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics, seconds: float) -> None:
-    """Write the config and the record of a run that was not trained by the training loop."""
+    """Write the config and the record of a run that did not use the training loop."""
     from ...io.provenance import source_commit, versions
 
     record = {
@@ -291,7 +292,7 @@ def write_record(config: TrainConfig, folder: Path, evaluation: EmbeddingMetrics
 
 
 def _command(config: TrainConfig) -> str:
-    """The command that repeats this run, and those with smaller seeds."""
+    """Return the command that repeats this run, and those with smaller seeds."""
     recipe = {"omniglot": "omniglot", "orl_faces": "faces"}.get(config.data, config.data)
     return f"widemargin reproduce openset {recipe} --seeds {config.seed + 1}"
 
@@ -300,7 +301,7 @@ PEER_PREFIX = "pml:"
 
 
 class PeerObjective(Objective):
-    """A peer's loss on embeddings and labels, with its miner if it has one; it has no head that gives logits."""
+    """A pytorch-metric-learning loss on embeddings and labels, with its miner if any; it has no head with logits."""
 
     def __init__(self, loss: nn.Module, miner: nn.Module | None = None) -> None:
         nn.Module.__init__(self)
@@ -308,13 +309,13 @@ class PeerObjective(Objective):
         self.loss, self.miner = loss, miner
 
     def forward(self, x: Tensor, y: Tensor, **_: Any) -> Tensor:
-        """The peer's mean loss over the batch, repeated for every sample."""
+        """Return the mean loss over the batch, repeated for every sample."""
         mean: Tensor = self.loss(x, y, None if self.miner is None else self.miner(x, y))
         return mean.expand(len(y))
 
 
 def peer_objective_factory(name: str) -> ObjectiveFactory:
-    """The factory of a peer's loss, by our name for it: `pml:arcface(s=16, m=0.2)`, `pml:triplet(alpha=0.2)`, …"""
+    """Return the factory of a pytorch-metric-learning loss, such as `pml:arcface(s=16, m=0.2)`."""
     from ...losses.grammar import parse_call
 
     kind, options = parse_call(name.removeprefix(PEER_PREFIX), "the loss")
@@ -324,12 +325,14 @@ def peer_objective_factory(name: str) -> ObjectiveFactory:
             losses: Any = importlib.import_module("pytorch_metric_learning.losses")
             miners: Any = importlib.import_module("pytorch_metric_learning.miners")
         except ImportError:
-            raise InputError("the peers need it: pip install pytorch-metric-learning==2.9.0") from None
-        # What is not part of the loss is as in ours: the length of initial class weights, squared distances.
+            raise InputError(
+                "pytorch-metric-learning is not installed: pip install pytorch-metric-learning==2.9.0"
+            ) from None
+        # Settings outside of the loss are as in ours: the norm of initial class weights, squared distances.
         init = {"weight_init_func": lambda weight: nn.init.normal_(weight, std=embedding_dim**-0.5)}
         if kind in ("arcface", "cosface"):
             loss, margin = (
-                (losses.ArcFaceLoss, math.degrees(options["m"]))  # takes degrees
+                (losses.ArcFaceLoss, math.degrees(options["m"]))  # in degrees
                 if kind == "arcface"
                 else (losses.CosFaceLoss, options["m"])
             )
@@ -346,7 +349,7 @@ _BINS = 32
 
 
 def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: int) -> EmbeddingMetrics:
-    """Metrics of uint8 images [N, C, H, W] by the L1 distance, as far as they need no embedding."""
+    """Metrics of uint8 images [N, C, H, W] by the L1 distance that need no embedding."""
     x = resize(images, size, "bicubic").float().flatten(1)
     features = x if kind == "pixels" else pixel_histograms(x)
     near = -torch.cdist(features, features, p=1.0)
@@ -362,43 +365,43 @@ def evaluate_l1_features(images: Tensor, y: Tensor, size: int, kind: str, seed: 
         interval = interval_to_percent(mean_interval(sums, counts))
         result += EmbeddingMetrics({name: value}, {name: interval}, {name: leave_one_out})
 
-    def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
-        return near[asked][:, known.squeeze(1)].argmax(1) == answers
+    def is_correct(support: Tensor, query: Tensor, targets: Tensor) -> Tensor:
+        return near[query][:, support.squeeze(1)].argmax(1) == targets
 
     return result + episode_metrics(evaluate_episodes(y, is_correct, episodes=500, seed=seed))
 
 
 def pixel_histograms(x: Tensor) -> Tensor:
-    """Share of the pixels [N, P] of 0 … 255 in each of 32 bins, [N, 32]."""
+    """Fraction of the pixels [N, P] of 0 … 255 in each of 32 bins, [N, 32]."""
     bins = (x * (_BINS / 256)).long().clamp(0, _BINS - 1)
     return torch.zeros(len(x), _BINS).scatter_add_(1, bins, torch.ones_like(x)) / x.shape[1]
 
 
 _PAIRS_PER_KIND = 6000
-_SIAMESE_EPISODES = 100  # every question is asked pair by pair
+_SIAMESE_EPISODES = 100  # every query is evaluated pair by pair
 
 
 def sample_training_pairs(images: Any, seed: int, count: int = _PAIRS_PER_KIND) -> ImagePairs:
-    """`count` same and as many different pairs of images in memory, to train on."""
+    """Draw `count` same and `count` different training pairs of images in memory."""
     return ImagePairs(images.x, *sampled_pairs(images.y, seed, count))
 
 
 def evaluate_siamese(network: PairNetwork, images: Any, augment: Augment, seed: int) -> EmbeddingMetrics:
-    """Verification and 5-way-1-shot; there are no embeddings that could be looked up.
+    """Verification and 5-way-1-shot; there are no embeddings to search.
 
-    Every pair takes a pass through the network, so that of all distinct pairs some are drawn.
+    Every pair needs a pass through the network, so a sample of all distinct pairs is used.
     """
     pairs = ImagePairs(images.x, *distinct_pairs(images.y, seed, _PAIRS_PER_KIND))
     scores = pair_scores(network, pairs, augment)
     first, second = (images.y[places].numpy() for places in (pairs.first, pairs.second))
     verification = embedding_metrics_of_verification(verify_scored_pairs(scores, first, second))
 
-    def is_correct(known: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
-        ways = len(known)
-        places = (asked.repeat_interleave(ways), known.squeeze(1).repeat(len(asked)))
+    def is_correct(support: Tensor, query: Tensor, targets: Tensor) -> Tensor:
+        ways = len(support)
+        places = (query.repeat_interleave(ways), support.squeeze(1).repeat(len(query)))
         questions = ImagePairs(images.x, *places, torch.ones(len(places[0]), dtype=torch.bool))
-        scores = torch.from_numpy(pair_scores(network, questions, augment)).view(len(asked), ways)
-        return scores.argmax(1) == answers
+        scores = torch.from_numpy(pair_scores(network, questions, augment)).view(len(query), ways)
+        return scores.argmax(1) == targets
 
     episodes = evaluate_episodes(images.y, is_correct, episodes=_SIAMESE_EPISODES, seed=seed)
     return verification + episode_metrics(episodes)

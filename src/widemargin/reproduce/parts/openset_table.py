@@ -1,16 +1,16 @@
 """The table of an open-set recipe: runs of all methods and seeds, intervals, comparisons, and the page.
 
-Missing runs are trained. Runs whose metrics an older version computed are evaluated again from what they kept; only a
-run that kept nothing is trained again.
+Missing runs are trained. Runs evaluated by an older version are evaluated again from their saved files; only a run
+without saved files is trained again.
 
-A method's value is its mean over splits (one per seed). Two things make it uncertain: the identities it was evaluated
-on, and the training of the network. The first is the jackknife variance of the mean, leaving out each identity in turn
-in every split that has it: splits overlap, so their identities are counted once. The second is the variance over
-splits, which holds some of the first as well; both are added, so that intervals are wide rather than narrow.
+A method's value is its mean over splits (one per seed). It is uncertain for two reasons: the identities in the
+evaluation, and the training of the network. The first is the jackknife variance of the mean, leaving out each identity
+in turn in every split that has it: splits overlap, so identities are counted once. The second is the variance over
+splits, which includes some of the first; both are added, so that intervals are wide rather than narrow.
 
-Three splits say little of their variance, and one of many pairs of methods has a small one by chance. So a pair has at
-least the typical variance over splits: the median over all pairs, corrected for the median of χ² over its degrees of
-freedom.
+Three splits estimate their variance poorly, and one of many pairs of methods has a small one by chance. So a pair has
+at least the typical variance over splits: the median over all pairs, corrected for the median of χ² over its degrees
+of freedom.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SplitScore:
-    """A metric of one run, in percent, and the same without each of its identities."""
+    """A metric of one run, in percent, and its values without each identity."""
 
     value: float
     leave_one_out: Mapping[str, float]
@@ -76,7 +76,7 @@ class MethodComparison:
 
 
 def save_evaluation(folder: Path, evaluation: EmbeddingMetrics, identity_names: Sequence[str]) -> None:
-    """Write an evaluation into the run's record, and its leave-one-out values to a file next to it."""
+    """Write an evaluation to the run's record, and its leave-one-out values to a file next to it."""
     path = folder / "record.json"
     record = bounded.read_json(path)
     metrics = {name: value for name, value in evaluation.values.items() if name != "angles"}
@@ -106,7 +106,7 @@ def is_evaluation_current(folder: Path) -> bool:
 
 
 def read_split_score(folder: Path, metric: str, value: float | None) -> SplitScore | None:
-    """A metric of a run; None where there is no value or its leave-one-out values are not known."""
+    """Read a metric of a run; None if it has no value or no leave-one-out values."""
     try:
         content = bounded.read_json(folder / IDENTITIES_FILE)
         values = content["leave_one_out"].get(metric)
@@ -117,12 +117,12 @@ def read_split_score(folder: Path, metric: str, value: float | None) -> SplitSco
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
-            f"{folder / IDENTITIES_FILE}: not what a recipe writes; delete it to have the run evaluated again"
+            f"{folder / IDENTITIES_FILE}: not a file of this recipe; delete it to evaluate the run again"
         ) from None
 
 
 def _leave_one_out_means(splits: Sequence[SplitScore]) -> Floats:
-    """Means over splits, leaving out each identity that any of them has."""
+    """Means over splits, leaving out each identity in any of them."""
     names = sorted({name for split in splits for name in split.leave_one_out})
     table = [[split.leave_one_out.get(name, split.value) for name in names] for split in splits]
     means: Floats = np.array(table).mean(0)
@@ -147,7 +147,7 @@ def _split_variance(values: Floats) -> list[VarianceEstimate]:
 
 
 def compare_methods(scores_by_method: Mapping[str, Mapping[int, SplitScore]]) -> list[MethodComparison]:
-    """Every two methods on the splits that both have, by seed; none where fewer than two splits are shared."""
+    """Compare every two methods on the splits that both have, by seed; empty for fewer than two common splits."""
     from scipy.special import stdtrit
 
     differences: dict[tuple[str, str], Floats] = {}
@@ -156,7 +156,9 @@ def compare_methods(scores_by_method: Mapping[str, Mapping[int, SplitScore]]) ->
         seeds = [seed for seed in scores_by_method[one] if seed in scores_by_method[other]]
         ours, theirs = ([scores_by_method[name][seed] for seed in seeds] for name in (one, other))
         if any(a.leave_one_out.keys() != b.leave_one_out.keys() for a, b in zip(ours, theirs, strict=True)):
-            raise InputError(f"{one} and {other} were evaluated on other identities; delete the older of their runs")
+            raise InputError(
+                f"{one} and {other} were evaluated on different identities; delete the older of their runs"
+            )
         leave_one_out = _leave_one_out_means(ours) - _leave_one_out_means(theirs) if len(seeds) > 1 else np.empty(0)
         if len(leave_one_out) >= MIN_IDENTITIES:
             differences[one, other] = np.array([a.value - b.value for a, b in zip(ours, theirs, strict=True)])
@@ -178,7 +180,7 @@ def _apply_median_floor(differences: Sequence[Floats], num_methods: int) -> list
     from scipy.special import gammaincinv
 
     own = [_split_variance(each)[0] for each in differences]
-    # Per split, over the median of χ² / its degrees of freedom: a single pair's variance has that one.
+    # Per split, divided by the median of χ² over its degrees of freedom, which a single pair's variance has.
     per_split = [
         each.variance
         * len(values)
@@ -196,11 +198,11 @@ def _apply_median_floor(differences: Sequence[Floats], num_methods: int) -> list
     return floored
 
 
-# Metric of a record → its title, whether high or low is good, digits.
+# Metric of a record → its title, the better direction, digits.
 METRICS: dict[str, tuple[str, str, int]] = {
     "auc": ("AUC", "high", 2),
     "eer": ("EER", "low", 2),
-    "pair_accuracy": ("pairs right in folds", "high", 2),
+    "pair_accuracy": ("pair accuracy over folds", "high", 2),
     "recall1": ("recall@1", "high", 2),
     "map_at_r": ("MAP@R", "high", 2),
     "five_way_one_shot": ("5-way-1-shot", "high", 2),
@@ -209,28 +211,28 @@ METRICS: dict[str, tuple[str, str, int]] = {
 }
 _PLOTTED_METRICS = ("auc", "recall1", "five_way_one_shot")
 COMPARED_METRICS = ("auc", "eer", "pair_accuracy", "recall1", "map_at_r")
-"""Metrics by which all methods are compared with each other."""
-_NOT_DIFFERENT = "not told apart from"
+"""Metrics by which all methods are compared."""
+_NOT_DIFFERENT = "not significantly different from"
 
 
 def complete_openset_runs(
     methods: Sequence[OpenSetMethod], seeds: range, options: argparse.Namespace, recipe: str
 ) -> Path | None:
-    """Train what is missing, seed by seed, and write the records of all that is finished; None if only listed."""
+    """Train missing runs, seed by seed, and write the records of all finished runs; None if only listed."""
     runs_dir, out = Path(options.runs_dir), Path(options.out or f"openset_{recipe}")
-    wanted = [(method, method.config_for_seed(seed)) for seed in seeds for method in methods]
-    todo = [(method, config) for method, config in wanted if read_record(config, runs_dir) is None]
+    runs = [(method, method.config_for_seed(seed)) for seed in seeds for method in methods]
+    todo = [(method, config) for method, config in runs if read_record(config, runs_dir) is None]
     if options.list:
-        for method, config in wanted:
+        for method, config in runs:
             print(_run_state(method, config, runs_dir), run_folder(config, runs_dir))
         return None
     with lock_folder(out):
         _execute_missing(todo, runs_dir, options.data_dir)
         _reevaluate_outdated(
-            [each for each in wanted if _run_state(*each, runs_dir) == _STATE_OUTDATED], runs_dir, options.data_dir
+            [each for each in runs if _run_state(*each, runs_dir) == _STATE_OUTDATED], runs_dir, options.data_dir
         )
-        count = write_records([config for _, config in wanted], runs_dir, out / "records.jsonl")
-    print(f"{count} of {len(wanted)} runs are finished")
+        count = write_records([config for _, config in runs], runs_dir, out / "records.jsonl")
+    print(f"{count} of {len(runs)} runs are finished")
     return out
 
 
@@ -238,7 +240,7 @@ _STATE_MISSING, _STATE_OUTDATED, _STATE_FINISHED = "missing ", "outdated", "fini
 
 
 def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> str:
-    """Whether a run is to be trained, to be evaluated again, or neither."""
+    """Return the state of a run: missing, outdated (to be evaluated again) or finished."""
     if read_record(config, runs_dir) is None:
         return _STATE_MISSING
     return (
@@ -249,7 +251,7 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
 
 
 def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
-    """Train one run after the other; one that diverges does not keep the others from being done."""
+    """Train one run after the other; a diverged run does not stop the others."""
     from ...io.resources import keep_freed_memory
     from ...training.divergence import DivergedError
 
@@ -265,14 +267,14 @@ def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir
 def _reevaluate_outdated(
     outdated: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None
 ) -> None:
-    """Evaluate finished runs from what they kept; one that kept nothing is trained again."""
+    """Evaluate finished runs from their saved files; a run without them is trained again."""
     for number, (method, config) in enumerate(outdated, 1):
         folder, name = run_folder(config, runs_dir), f"{method.name}, seed {config.seed}"
         print(f"evaluating {number} of {len(outdated)}: {name}", file=sys.stderr, flush=True)
         assert method.evaluate is not None
         evaluation = method.evaluate(config, folder, data_dir)
         if evaluation is None:
-            print(f"{name}: kept no network and is trained again", file=sys.stderr, flush=True)
+            print(f"{name}: saved no network and is trained again", file=sys.stderr, flush=True)
             method.execute(config, folder, data_dir)
             evaluation = method.evaluate(config, folder, data_dir)
         if evaluation is not None:
@@ -313,7 +315,7 @@ def format_mean_interval(numbers: Sequence[float], digits: int) -> str:
 
 
 def describe_paired_difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    """Describes the mean difference over shared seeds, which have the same split and batches; empty for too few."""
+    """Describe the mean difference over common seeds, which have the same split and batches; empty for too few."""
     gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     half = interval_half_width(gaps)
     if half is None:
@@ -333,7 +335,7 @@ def split_scores_by_seed(method: OpenSetMethod, seeds: range, runs_dir: Path, me
 
 
 def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> str:
-    """Mean over the splits, with the interval over identities and splits where there is one."""
+    """Format the mean over the splits, with the interval over identities and splits if there is one."""
     numbers, digits = metric_values(method, seeds, runs_dir, metric), METRICS[metric][2]
     if METRICS[metric][1] == "none":
         return format_mean_interval(numbers, digits)
@@ -341,7 +343,7 @@ def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, 
         return "–"
     splits = list(split_scores_by_seed(method, seeds, runs_dir, metric).values())
     records = [record for seed in seeds if (record := read_record(method.config_for_seed(seed), runs_dir)) is not None]
-    # One split without an interval (too few events) is enough for none.
+    # If one split has no interval (too few events), there is none.
     missing = any(record.get("intervals", {}).get(metric) is None for record in records)
     ends = None if missing or len(splits) < len(numbers) else pooled_interval(splits)
     mean = f"{statistics.fmean(numbers):.{digits}f}"
@@ -351,14 +353,14 @@ def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, 
 def compare_methods_by_metric(
     methods: Sequence[OpenSetMethod], seeds: range, runs_dir: Path, metric: str
 ) -> list[MethodComparison]:
-    """Every two methods by a metric."""
+    """Compare every two methods by a metric."""
     return compare_methods({each.name: split_scores_by_seed(each, seeds, runs_dir, metric) for each in methods})
 
 
 def significant_differences(
     comparisons: Sequence[MethodComparison], metric: str
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """For every method those that it is better than, and those that it is worse than."""
+    """For every method, list the methods it is better than, and those it is worse than."""
     names = dict.fromkeys(name for each in comparisons for name in (each.method_a, each.method_b))
     result: dict[str, tuple[list[str], list[str]]] = {name: ([], []) for name in names}
     for each in comparisons:
@@ -371,18 +373,18 @@ def significant_differences(
 
 
 def _better_than_sentences(comparisons: Sequence[MethodComparison], metric: str) -> list[str]:
-    """A sentence for every method that is better than others."""
+    """Return a sentence for every method that is better than others."""
     differences = significant_differences(comparisons, metric)
     return [f"{name} is better than {', '.join(better)}" for name, (better, _) in differences.items() if better]
 
 
 def verdict_sentences(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[str]:
-    """How many pairs of methods differ by each metric, and ours against the peer's of the same kind."""
+    """Sentences: how many pairs of methods differ by each metric, and ours against pytorch-metric-learning's."""
     sentences = []
     for metric, rows in comparisons_by_metric.items():
         if rows:
             count = sum(each.is_significant for each in rows)
-            sentences.append(f"{METRICS[metric][0]}: {count} of {len(rows)} pairs of methods are told apart")
+            sentences.append(f"{METRICS[metric][0]}: {count} of {len(rows)} pairs of methods differ significantly")
     for metric, rows in comparisons_by_metric.items():
         for each in rows:
             if PEER_LOSSES.get(each.method_b) == each.method_a:
@@ -396,11 +398,12 @@ def verdict_sentences(comparisons_by_metric: Mapping[str, Sequence[MethodCompari
 def write_openset_report(
     methods: Sequence[OpenSetMethod], seeds: range, options: argparse.Namespace, out: Path, title: str, sub: str
 ) -> None:
-    """The table in the terminal and the page."""
+    """Print the table and write the page."""
     from rich.table import Table
 
     from ...viz import page
-    from ...viz.charts import draw_strip_plot, loss_colour
+    from ...viz.charts import draw_strip_plot
+    from ...viz.colours import loss_colour
     from ...viz.terminal import console
 
     runs_dir = Path(options.runs_dir)
@@ -432,13 +435,13 @@ def write_openset_report(
     body = [page.table(["loss", *(name for name, _, _ in METRICS.values())], rows)]
     if verdicts:
         body += [
-            page.heading("What is told apart", _COMPARISON_NOTE),
+            page.heading("Significant differences", _COMPARISON_NOTE),
             *(page.paragraph(sentence, "note") for sentence in verdicts),
         ]
     for metric in COMPARED_METRICS:
         ahead = _better_than_sentences(comparisons[metric], metric)
         if comparisons[metric]:
-            body += [page.heading(f"Told apart by {METRICS[metric][0]}", "" if ahead else "None are.")]
+            body += [page.heading(f"Significant differences by {METRICS[metric][0]}", "" if ahead else "None.")]
             body += [page.paragraph(sentence) for sentence in ahead]
     for metric in _PLOTTED_METRICS:
         measured = [each.name for each in methods if cells[each.name, metric]]
@@ -451,15 +454,18 @@ def write_openset_report(
                 "percent",
                 METRICS[metric][0],
             )
-            body += [page.heading(METRICS[metric][0], "A dot is a split, the bar their mean."), page.figure(picture)]
-    body += [page.heading("Again"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
+            body += [
+                page.heading(METRICS[metric][0], "Each dot is a split, the bar is their mean."),
+                page.figure(picture),
+            ]
+    body += [page.heading("Command"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path}, {out / 'records.jsonl'} and {out / 'compared.json'}")
 
 
 def _comparison_rows(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[dict[str, Any]]:
-    """Every comparison as a dictionary, for `compared.json`."""
+    """Return every comparison as a dictionary, for `compared.json`."""
     return [
         {"metric": name, **asdict(each), "is_significant": each.is_significant}
         for name, rows in comparisons_by_metric.items()
@@ -468,9 +474,9 @@ def _comparison_rows(comparisons_by_metric: Mapping[str, Sequence[MethodComparis
 
 
 _COMPARISON_NOTE = (
-    "Every two methods on the same splits and identities: the difference of their means with its 95 % interval over "
-    f"identities and splits. Told apart are those with p of at most {ALPHA:g} after Holm's correction over all pairs "
-    "(p is given after it); all others are not, whatever their order in the table."
+    "All pairs of methods on the same splits and identities: the difference of their means with its 95 % interval over "
+    f"identities and splits. Significant: p of at most {ALPHA:g} after Holm's correction over all pairs "
+    "(p is given after the correction); no other order in the table is significant."
 )
 
 

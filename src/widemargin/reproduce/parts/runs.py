@@ -1,7 +1,7 @@
-"""Runs of recipes on disk: each in a folder of its own, shared by all recipes, finished ones never repeated.
+"""Runs of recipes on disk, one folder each, shared by all recipes; finished runs are never repeated.
 
 Missing runs are trained here one after the other, or as jobs of a cluster (submitit). Below: the settings of the
-paper's image experiments, the options of their recipes, and the way from configs to records.
+paper's image experiments, the options of their recipes, and the functions from configs to records.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _OPTIONAL_RECORD_FIELDS = ("val", "intervals", "evaluation")
 
 
 def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
-    """Folder of a run: its main settings in words, and a hash of all settings that differ from the default.
+    """Return the folder of a run: its main settings in words, and a hash of all settings that differ from the defaults.
 
-    Defaults are left out of the hash, so that a field that is added later does not move existing runs.
+    Defaults are not part of the hash, so that a field added later does not move existing runs.
 
     >>> run_folder(TrainConfig(loss="arcgrad(s=10)", seed=3), Path("runs")).name.rpartition("-")[0]
     'cifar10-resnet18-arcgrad_s=10-120e-seed3'
@@ -52,12 +52,12 @@ def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
 
 
 def unique_configs(configs: Iterable[TrainConfig]) -> list[TrainConfig]:
-    """The configs in their order, without duplicates."""
+    """Return the configs in order, without duplicates."""
     return list({run_folder(config, Path()): config for config in configs}.values())
 
 
 def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
-    """The record of a finished run; None if the run is not finished."""
+    """Read the record of a finished run; None if the run is not finished."""
     path = run_folder(config, runs_dir) / "record.json"
     if not path.exists():
         return None
@@ -66,14 +66,16 @@ def read_record(config: TrainConfig, runs_dir: Path) -> Record | None:
         float(next(iter(record["test"].values())))
         is_extended = bool(record.get("epochs_changed"))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
-        raise InputError(f"{path}: not the record of a run; delete its folder to do it again") from None
+        raise InputError(f"{path}: not the record of a run; delete its folder to train it again") from None
     if is_extended:
-        raise InputError(f"{path}: the run's number of epochs was changed on its way; delete its folder to do it again")
+        raise InputError(
+            f"{path}: the number of epochs was changed during the run; delete its folder to train it again"
+        )
     return record
 
 
 def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[TrainConfig]:
-    """Configs whose run is not finished, each once."""
+    """Return the configs of unfinished runs, without duplicates."""
     return [config for config in unique_configs(configs) if read_record(config, runs_dir) is None]
 
 
@@ -98,7 +100,7 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
 
 
 def paper_angles(summaries: Sequence[RunSummary]) -> dict[str, float]:
-    """Table VI's angles of the runs' loss, where all are of one of its losses on CIFAR-10."""
+    """Table VI's angles for the loss of the runs, if all use one of its losses on CIFAR-10."""
     from ..paper import read_paper_table
 
     losses = {each.config.loss for each in summaries}
@@ -109,12 +111,12 @@ def paper_angles(summaries: Sequence[RunSummary]) -> dict[str, float]:
 
 
 EXECUTORS = ("local", "slurm")
-_JOB_FILE = "job.txt"  # in a run's folder: the number of the job that does it
+_JOB_FILE = "job.txt"  # in a run's folder: the id of its job
 _MAX_JOB_FILE_BYTES = 1000
 
 
 def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | None) -> None:
-    """Train one run after the other; one that diverges does not keep the others from being done."""
+    """Train one run after the other; a diverged run does not stop the others."""
     from ...io.resources import keep_freed_memory
     from ...training.divergence import DivergedError
     from ...training.train import train
@@ -130,7 +132,7 @@ def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | 
 
 
 class Job:
-    """A run as a job: what submitit pickles. A job that is preempted is sent again and goes on."""
+    """A run as a job that submitit pickles. A preempted job is submitted again and continues."""
 
     def __init__(self, config_json: str, folder: str, data_dir: str | None) -> None:
         self.config_json, self.folder, self.data_dir = config_json, folder, data_dir
@@ -142,7 +144,7 @@ class Job:
         return dict(trained.record["test"])
 
     def checkpoint(self) -> Any:
-        """Called by submitit when the job is to be preempted; the last epoch's checkpoint is on disk already."""
+        """Called by submitit before preemption; the last epoch's checkpoint is already on disk."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self)
@@ -151,13 +153,13 @@ class Job:
 def submit_jobs(
     configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | None, *, cluster: str = "slurm", **resources: Any
 ) -> list[Any]:
-    """Submit every run that has no running job; returns the jobs. `cluster="local"` starts them as processes here."""
+    """Submit every run without a running job; return the jobs. `cluster="local"` starts them as local processes."""
     try:
         import submitit
     except ImportError:
         raise InputError('--executor slurm needs submitit: pip install "widemargin[slurm]"') from None
     logs = runs_dir / "jobs"
-    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # submitit runs the pickles in it: nobody else may write one
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)  # submitit runs its pickles: only we may write there
     try:
         executor = submitit.AutoExecutor(folder=logs, cluster=cluster)
         executor.update_parameters(name="widemargin", **resources)
@@ -187,13 +189,13 @@ def _is_job_running(folder: Path, logs: Path, cluster: str) -> bool:
     return not job.done(force_check=True)
 
 
-# All image recipes take the options of `add_image_arguments`; `complete_image_runs` trains what is missing, here or as
+# All image recipes use the options of `add_image_arguments`; `complete_image_runs` trains missing runs, here or as
 # jobs, and writes the records.
 
-# The paper's columns and our spelling of them: Table I's, but for ArcGrad's scale.
+# The paper's columns in our spelling: those of Table I, except ArcGrad's scale.
 IMAGE_LOSSES = {method: loss for method, loss in TABLE1_LOSSES.items() if not method.startswith("arcgrad")}
 IMAGE_LOSSES["arcgrad"] = "arcgrad(s=10)"
-# Not in the paper: its author's later loss, and the margin ArcFace is most often compared with.
+# Not in the paper: its author's later loss, and the usual competitor of ArcFace.
 EXTRA_LOSSES = {"adaacos": "adaacos", "cosface": "cosface(s=20, m=0.1)"}
 SIZES = ("full", "cpu")
 
@@ -207,7 +209,7 @@ _PAPER_CONFIGS = {
     ),
 }
 _WORKING_LR = 1e-3
-# One set of settings for all losses; rate and decay were compared on held-out training images, with ArcGrad alone.
+# One setting for all losses; rate and decay were compared on held-out training images, with ArcGrad only.
 _CPU_CONFIG = TrainConfig(
     model="fast(widths=(32, 96, 96), bias=False)",
     epochs=10,
@@ -217,7 +219,7 @@ _CPU_CONFIG = TrainConfig(
     weight_decay=0.3,
     precision="bf16-mixed",
 )
-# How far these were chosen, and on what: docs/log.md.
+# How these were selected: docs/log.md.
 HEADLINE_CONFIG = TrainConfig(
     data="cifar10",
     model="fast(bias=False)",
@@ -236,7 +238,7 @@ HEADLINE_CONFIG = TrainConfig(
 def make_image_config(
     size: str, data: str, loss: str, seed: int, *, as_printed: bool = True, **overrides: Any
 ) -> TrainConfig:
-    """The config of a size on a data set; `overrides` are fields that an experiment varies.
+    """Return the config of a size on a data set; `overrides` are fields that an experiment varies.
 
     >>> [make_image_config("full", "cifar10", "softmax", 0, as_printed=printed).lr for printed in (True, False)]
     [0.1, 0.001]
@@ -254,7 +256,9 @@ def add_image_arguments(
 ) -> None:
     """Add the options; `seeds` are the numbers of runs per method in full and in CPU size."""
     if sizes:
-        parser.add_argument("--size", choices=SIZES, default="full", help="the paper's (full), or two CPU cores' (cpu)")
+        parser.add_argument(
+            "--size", choices=SIZES, default="full", help="full: the paper's size; cpu: for two CPU cores"
+        )
         parser.add_argument(
             "--settings",
             choices=("printed", "working"),
@@ -265,20 +269,20 @@ def add_image_arguments(
         help_text = f"runs per method, seeds 0, 1, … (default {seeds[0]}, in CPU size {seeds[1]})"
         parser.add_argument("--seeds", type=int, metavar="N", help=help_text)
         parser.set_defaults(usual_seeds=seeds)
-    parser.add_argument("--list", action="store_true", help="say which runs there are and which are missing; do none")
+    parser.add_argument("--list", action="store_true", help="list finished and missing runs without training")
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default: the recipe's name)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
-    cluster = parser.add_argument_group("where")
-    cluster.add_argument("--executor", choices=("local", "slurm"), default="local", help="here, or as jobs (submitit)")
+    cluster = parser.add_argument_group("running on a cluster")
+    cluster.add_argument("--executor", choices=("local", "slurm"), default="local", help="train here, or as SLURM jobs")
     cluster.add_argument("--partition", metavar="NAME", help="SLURM partition")
     cluster.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs per job (default 1)")
     cluster.add_argument("--cpus", type=int, default=8, metavar="N", help="CPU cores per job (default 8)")
-    cluster.add_argument("--hours", type=float, default=24.0, metavar="H", help="longest time of a job (default 24)")
+    cluster.add_argument("--hours", type=float, default=24.0, metavar="H", help="time limit of a job (default 24)")
 
 
 def seed_range(options: argparse.Namespace) -> range:
-    """The seeds: 0, 1, …"""
+    """Return the seeds: 0, 1, …"""
     full, cpu = options.usual_seeds
     count = options.seeds if options.seeds is not None else cpu if options.size == "cpu" else full
     if count < 1:
@@ -287,7 +291,7 @@ def seed_range(options: argparse.Namespace) -> range:
 
 
 def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namespace, recipe: str) -> Path:
-    """Train what is missing, here or as jobs, and write the records of finished runs; returns the output folder."""
+    """Train missing runs, here or as jobs, and write the records of finished runs; return the output folder."""
     all_configs, runs_dir = unique_configs(configs), Path(options.runs_dir)
     out = Path(options.out or recipe)
     todo = missing_configs(all_configs, runs_dir)
@@ -317,4 +321,5 @@ def _execute_as_jobs(todo: list[TrainConfig], runs_dir: Path, options: argparse.
     if options.partition:
         resources["slurm_partition"] = options.partition
     jobs = submit_jobs(todo, runs_dir, options.data_dir, **resources)
-    print(f"{len(jobs)} jobs sent, {len(todo) - len(jobs)} under way; the same command again collects what is finished")
+    active = len(todo) - len(jobs)
+    print(f"{len(jobs)} jobs submitted, {active} already active; run the same command again to collect finished runs")

@@ -1,4 +1,4 @@
-"""Table I beside the paper's figures: differences, AdaCos and its floor, the baselines."""
+"""Table I next to the paper's values: differences, AdaCos with a floor, baselines."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...viz.terminal import console
 from ..paper import ADACOS_WITH_FLOOR, TABLE1_ARCGRAD, TABLE1_LOSSES, paper_table1
 
 _ADACOS_FLOOR_NOTE = (
-    "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the network stays as it was drawn, "
-    "in the paper and here. floor=2 keeps the scale from falling below 2, and AdaCos learns like the others."
+    "With two classes AdaCos' scale is √2 log(C−1) = 0: there is no gradient, and the weights do not change, "
+    "in the paper and here. With floor=2 the scale is at least 2, and AdaCos learns like the others."
 )
 
 
 def print_paper_comparison(comparison: Comparison) -> None:
-    """Ours minus theirs, in percent points."""
-    grid = Grid(title="Ours − the paper's, percent points", title_justify="left", title_style="bold")
+    """Print our values minus the paper's, in percentage points."""
+    grid = Grid(title="Ours − the paper's, percentage points", title_justify="left", title_style="bold")
     grid.add_column("set", no_wrap=True)
     for method in TABLE1_LOSSES.values():
         grid.add_column(method, justify="right", overflow="fold")
@@ -60,7 +60,7 @@ def _summary(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def _paper_wins() -> dict[str, int]:
-    """Wins by the paper's own rows (it prints one for ArcFace; its rows give two, Iris is a tie)."""
+    """Wins counted from the paper's rows (it prints one for ArcFace; its rows give two, Iris is a tie)."""
     theirs = paper_table1()
     sets = dict.fromkeys(name for name, _ in theirs)
     best = {name: max(theirs[name, column][0] for column in TABLE1_LOSSES) for name in sets}
@@ -83,7 +83,7 @@ def _arcgrad_sentence(comparison: Comparison) -> str:
 
 
 def print_floor(results: Sequence[Result], floor_results: Sequence[Result]) -> None:
-    """AdaCos on two-class sets, as published and with a floor."""
+    """Print AdaCos on two-class sets, as published and with a floor."""
     grid = Grid(title="AdaCos on two classes: as published, and with a floor", title_justify="left", title_style="bold")
     for column in ("set", "the paper's AdaCos", "adacos", ADACOS_WITH_FLOOR, TABLE1_ARCGRAD):
         grid.add_column(column, justify="left" if column == "set" else "right")
@@ -95,17 +95,17 @@ def print_floor(results: Sequence[Result], floor_results: Sequence[Result]) -> N
 
 def _floor_rows(results: Sequence[Result], floor_results: Sequence[Result]) -> list[list[str]]:
     theirs = paper_table1()
-    known = {result.key: result for result in results}
+    by_key = {result.key: result for result in results}
     rows = []
     for result in floor_results:
         name = result.set
-        shown = [theirs[name, "adacos"][0], known[name, "adacos"].mean, result.mean, known[name, TABLE1_ARCGRAD].mean]
+        shown = [theirs[name, "adacos"][0], by_key[name, "adacos"].mean, result.mean, by_key[name, TABLE1_ARCGRAD].mean]
         rows.append([name, *(f"{value:.2f}" for value in shown)])
     return rows
 
 
 def print_baselines(results: Sequence[Result], baselines: Sequence[Result]) -> None:
-    """Averages of scikit-learn's classifiers on the same folds, beside ours."""
+    """Print averages of scikit-learn's classifiers on the same folds, next to ours."""
     grid = Grid(title="Average over the sets, the same folds", title_justify="left", title_style="bold")
     for column in ("method", "average", "time"):
         grid.add_column(column, justify="left" if column == "method" else "right")
@@ -116,29 +116,29 @@ def print_baselines(results: Sequence[Result], baselines: Sequence[Result]) -> N
 
 
 def paper_comparison_section(comparison: Comparison) -> str:
-    """The page's table of differences."""
+    """Return the page's table of differences."""
     rows = [
         [(name, ""), *((f"{value:+.2f}", "" if value >= 0 else "under") for value in cells)]
         for name, cells in _differences(comparison)
     ]
     foot = [[(label, ""), *((text, "") for text in cells)] for label, cells in _summary(comparison)]
-    text = "Differences in percent points; positive is above the paper."
+    text = "Differences in percentage points; positive values are above the paper's."
     return (
-        page.heading("Ours beside the paper's", text)
+        page.heading("Our results next to the paper's", text)
         + page.table(("set", *TABLE1_LOSSES.values()), rows, foot)
         + page.paragraph(_arcgrad_sentence(comparison))
     )
 
 
 def floor_section(results: Sequence[Result], floor_results: Sequence[Result]) -> str:
-    """The page's section on AdaCos with two classes."""
+    """Return the page's section on AdaCos with two classes."""
     rows = [[(text, "") for text in row] for row in _floor_rows(results, floor_results)]
     head = ("set", "the paper's AdaCos", "adacos", ADACOS_WITH_FLOOR, TABLE1_ARCGRAD)
     return page.heading("Why AdaCos is at chance on two classes", _ADACOS_FLOOR_NOTE) + page.table(head, rows)
 
 
 def compare_with_paper(our_comparison: Comparison) -> list[tuple[str, str, float, float]]:
-    """(set, method, our mean, the paper's mean) for every pair that both have."""
+    """Return (set, method, our mean, the paper's mean) for every pair that both have."""
     theirs = paper_table1()
     ours = {result.key: result for one in our_comparison.sets for result in one.results}
     return [

@@ -1,0 +1,1 @@
+"""A local web page on a gallery: identify, compare, enrol and browse in a browser."""
