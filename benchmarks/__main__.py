@@ -20,6 +20,7 @@ BENCHMARKS = {
     "table_reading": "reading a CSV file of 200,000 rows, compared with Python's csv, pandas and pyarrow",
     "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses with the rule and with other settings",
     "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
+    "table_large": "a table of a million rows streamed from Parquet, against histogram gradient boosting",
     "protocol": "selection of compare's default MLPConfig on inner folds",
     "coverage": "coverage of the intervals of verification",
     "gallery": "search in a gallery on disk against a bare matrix product and topk",

@@ -6,9 +6,10 @@ command is imported.
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("compare", "compare losses on a table, with significance tests"),
+    "fit": ("fit", "fit one loss to a table and save the model"),
     "train": ("train", 'train on images: widemargin train cifar10 resnet18 "arcgrad(s=10)"'),
     "evaluate": ("evaluate", "evaluate a trained run on its test images"),
-    "predict": ("evaluate", "classify images with a trained run"),
+    "predict": ("evaluate", "classify images with a trained run, or the rows of a table with a fitted model"),
     "embed": ("export", "write embeddings of images to .npz or .parquet"),
     "export": ("export", "export a trained run: ONNX, weights, or a folder with a model card"),
     "verify": ("export", "decide whether two images show the same class"),

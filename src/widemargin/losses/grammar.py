@@ -16,7 +16,7 @@ import ast
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import InputError, shorten, unknown_name_error
@@ -153,6 +153,36 @@ class Sum:
         return " + ".join(
             repr(loss) if factor == 1.0 else f"{format_number(factor)}*{loss!r}" for factor, loss in self.parts
         )
+
+
+def loss_options(loss: Sum | Loss) -> dict[str, Any]:
+    """Every option of a loss with its value; of a sum each option of the first part that has it.
+
+    >>> loss_options(parse("cosface(s=20, m=0.1) + 0.02*center"))["m"]
+    0.1
+    """
+    parts = [part for _, part in loss.parts] if isinstance(loss, Sum) else [loss]
+    return {name: value for part in reversed(parts) for name, value in part.named_values()}
+
+
+def replace_options(loss: Sum | Loss, **values: Any) -> Sum | Loss:
+    """The same loss with other options, checked; of a sum those of the first part that has them.
+
+    >>> replace_options(parse("arcface(s=20, m=0.1)"), m=0.3)
+    arcface(s=20, m=0.3)
+    """
+    if not isinstance(loss, Sum):
+        for name in values:
+            if name not in loss.options():
+                raise unknown_name_error(f"option of {loss.name}", name, loss.options())
+        return replace(loss, **values)  # type: ignore[type-var]
+    parts, rest = [], dict(values)
+    for factor, part in loss.parts:
+        own = {name: rest.pop(name) for name in list(rest) if name in part.options()}
+        parts.append((factor, replace(part, **own) if own else part))  # type: ignore[type-var]
+    if rest:
+        raise unknown_name_error(f"option of {loss!r}", next(iter(rest)), loss_options(loss))
+    return Sum(tuple(parts))
 
 
 def parse(text: str) -> Any:

@@ -261,6 +261,18 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_
     return total
 
 
+def head_loss(total: Sum) -> Margin | Criterion:
+    """The first part of a loss that has class weights: the one that decides."""
+    return next(loss for _, loss in total.parts if isinstance(loss, Margin | Criterion))
+
+
+def build_head(total: Sum, initial_weight: Tensor, label_smoothing: float) -> StackedHead | StackedCriterion:
+    """The head of K models without the other parts of the loss, which only training needs."""
+    head = _build_part(head_loss(total), initial_weight, label_smoothing)
+    assert isinstance(head, StackedHead | StackedCriterion)
+    return head
+
+
 def _build_part(
     loss: Loss, initial_weight: Tensor, label_smoothing: float, margin_values: Mapping[str, Tensor] | None = None
 ) -> nn.Module:
