@@ -41,9 +41,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument(
-        "folder", metavar="RUN", help="run folder, folder of export --hub, or model of widemargin fit"
-    )
+    parser.add_argument("folder", metavar="RUN", help="run folder, folder of export --hub, or model of widemargin fit")
     parser.add_argument(
         "inputs",
         nargs="+",
