@@ -66,7 +66,7 @@ def measure(name: str, noise: float, seed: int, loss: str, data_dir: str | None)
     with tempfile.TemporaryDirectory() as folder:
         values = x.float() / 255
         run = train(config, train=(values, y), test=(values[:64], y[:64]), model=None, out=Path(folder) / "run")
-        embeddings = run.embed(values)
+        embeddings = run.embed(values, normalize=False)
         head = run.model.objective.head
         assert head is not None
         scores, _ = class_outlier_scores(embeddings, y, head.gather_weight())
