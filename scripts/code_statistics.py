@@ -120,7 +120,7 @@ def print_statistics(package: Path) -> None:
     """Print the statistics of one tree."""
     paths = sorted(package.rglob("*.py"))
     lengths = [len(path.read_text("utf-8").splitlines()) for path in paths]
-    losses = [path for path in paths if path.parent.name in ("margins", "pairs", "terms", "classical")]
+    losses = [path for path in paths if path.parent.name in ("margins", "pairs", "regularizers", "terms", "classical")]
     at_root = [path for path in package.glob("*.py") if not path.name.startswith("_")]
     functions = [
         f"{module_name(path, package)}.{node.name}"

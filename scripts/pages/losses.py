@@ -18,10 +18,11 @@ from widemargin.losses.grammar import parse
 from widemargin.losses.margin import Margin
 from widemargin.losses.pair_loss import PairLoss
 from widemargin.losses.registry import LOSS_GROUPS, loss_class
+from widemargin.losses.regularizer import Regularizer
 from widemargin.theory import gradient_curve, target_curve
 from widemargin.tour.xy_chart import AxesSpec, Curve, draw_xy_chart
 from widemargin.viz.colours import loss_colour
-from widemargin.viz.curves import criterion_curve, pair_loss_curve
+from widemargin.viz.curves import criterion_curve, pair_loss_curve, regularizer_curve
 from widemargin.viz.loss_listing import numbers_to_choose, option_table, state_and_needs, what_it_is
 
 from .typeset import typeset
@@ -110,6 +111,12 @@ def draw_loss(kind: type[Loss]) -> list[str]:
             picture = _draw_curves(curves, (0, 180), "angle to a sample of another class", "loss", "°", repr(value))
             words = f"`{value!r}`: loss of an anchor with a sample of its own class 20° away."
             return [_side_by_side(picture), "", words]
+        if isinstance(value, Regularizer):
+            drawn = [Curve(kind.name, _curve_points(DEGREES, regularizer_curve(value, theta)), ink)]
+            picture = _draw_curves(
+                drawn, (0, 180), "angle to the weight of the other class", "penalty", "°", repr(value)
+            )
+            return [_side_by_side(picture), "", f"`{value!r}`: penalty of one of two classes."]
         assert isinstance(value, Criterion)
         grid = torch.linspace(-4, 4, 81, dtype=torch.float64)
         across = "error ŷ − y" if value.target_type == "values" else "logit of the true label"

@@ -46,6 +46,7 @@ _PUBLIC_NAMES = {
     "MLPConfig": "tabular.config",
     "MarginClassifier": "tabular.estimator",
     "MarginModel": "models.attach",
+    "TableEncoder": "data.tabular.encoder",
     "TrainConfig": "training.config",
     "angles": "metrics.angles",
     "attach": "models.attach",
@@ -53,6 +54,7 @@ _PUBLIC_NAMES = {
     "compare": "tabular.compare",
     "evaluate": "loading",
     "find_lr": "training.lr_finder",
+    "fit": "tabular.fit",
     "load": "loading",
     "load_sharded": "head.sharded_checkpoint",
     "list_losses": "losses.registry",
@@ -63,6 +65,7 @@ _PUBLIC_NAMES = {
     "report": "training.report",
     "save_sharded": "head.sharded_checkpoint",
     "subcenter_outliers": "head.subcenters",
+    "suggest": "advice",
     "suggest_scale": "theory",
     "theoretical_gap": "theory",
     "train": "training.train",
@@ -74,6 +77,8 @@ __all__ = ["__version__", *sorted(_PUBLIC_NAMES)]  # noqa: PLE0604  (strings all
 
 if TYPE_CHECKING:
     from . import metrics, theory
+    from .advice import suggest
+    from .data.tabular.encoder import TableEncoder
     from .head.functional import margin_softmax
     from .head.head import Head
     from .head.objective import Objective
@@ -98,6 +103,7 @@ if TYPE_CHECKING:
     from .tabular.comparison import Comparison
     from .tabular.config import MLPConfig
     from .tabular.estimator import MarginClassifier
+    from .tabular.fit import fit
     from .theory import suggest_scale, theoretical_gap
     from .training.callbacks import Callback
     from .training.config import TrainConfig

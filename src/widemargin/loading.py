@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from .recognition.gallery import Gallery
+    from .tabular.estimator import MarginClassifier
     from .training.evaluation import Evaluation
     from .training.model import ObjectiveFactory
     from .training.run import Run
 
 _RUN_FILE = "run.json"
+_TABLE_MODEL = "table_model"
 
 
 def load(
@@ -32,7 +34,8 @@ def load(
     objective_factory: ObjectiveFactory | None = None,
     device: str | None = None,
 ) -> Any:
-    """Load what a folder holds: a trained `Run` (run folder, or written by `widemargin export --hub`) or a `Gallery`.
+    """Load what a folder holds: a trained `Run` (run folder, or written by `widemargin export --hub`), a `Gallery`, or
+    the `MarginClassifier` that `widemargin fit`, `wm.fit` or its own `save` wrote.
 
     Args:
         folder: the folder; its JSON file states the `kind` of its contents.
@@ -43,10 +46,7 @@ def load(
         device: where the model goes, such as "cuda"; by default it stays on the CPU.
     """
     folder = Path(folder)
-    names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
-    name = next((name for name in names if os.path.lexists(folder / name)), None)
-    if name is None:
-        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} not found; is {folder} a run folder?")
+    name = _metadata_name(folder)
     kind = _read_kind(folder / name)
     if kind not in _LOADERS:
         kinds = ", ".join(sorted(_LOADERS))
@@ -58,6 +58,19 @@ def load(
     if kind != "run":
         raise InputError(f"{folder}: device is for runs; this is a {kind}")
     return found.to(device)
+
+
+def folder_kind(folder: str | Path) -> str:
+    """Return the kind of a folder as its JSON file says: `run`, `gallery` or `table_model`."""
+    return _read_kind(Path(folder) / _metadata_name(Path(folder)))
+
+
+def _metadata_name(folder: Path) -> str:
+    names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
+    name = next((name for name in names if os.path.lexists(folder / name)), None)
+    if name is None:
+        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} not found; is {folder} a run folder?")
+    return name
 
 
 def _read_kind(path: Path) -> str:
@@ -81,6 +94,15 @@ def _load_run(folder: Path, name: str, checkpoint: str, **options: Any) -> Run:
     return load_hub_run(folder, **options)
 
 
+def _load_table_model(folder: Path, name: str, checkpoint: str, **given: Any) -> MarginClassifier:
+    """A fitted classifier, which has one set of weights and a network of its own."""
+    from .tabular.model_files import load_model
+
+    if checkpoint != "last" or given["model"] is not None or given["objective_factory"] is not None:
+        raise InputError(f"{folder}: the model of a table takes no checkpoint, model or objective_factory")
+    return load_model(folder)
+
+
 def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> Gallery:
     """Open a gallery; its model is loaded when it is first needed."""
     from .recognition.gallery import Gallery
@@ -88,7 +110,11 @@ def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> G
     return Gallery(folder, lambda: load(folder / MODEL_FOLDER, **options))
 
 
-_LOADERS: dict[str, Callable[..., Any]] = {"run": _load_run, "gallery": _load_gallery}
+_LOADERS: dict[str, Callable[..., Any]] = {
+    "run": _load_run,
+    "gallery": _load_gallery,
+    _TABLE_MODEL: _load_table_model,
+}
 """Loaders by kind of folder: `loader(folder, name of the JSON file, checkpoint, **options)`."""
 
 
@@ -127,6 +153,8 @@ def evaluate(
     from .training.run import Run
 
     trained = run if isinstance(run, Run) else load(run, checkpoint, model=model, device=device)
+    if not isinstance(trained, Run):
+        raise InputError(f"{run}: not a run; the model of a table has score(X, y), a gallery identify(images)")
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

@@ -1,4 +1,4 @@
-"""Untrusted run and hub folders: false headers, endless JSON, paths outside, networks beyond memory."""
+"""Untrusted run, hub and table-model folders: false headers, endless JSON, paths outside, networks beyond memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import fixtures
 from ..check import CheckContext, Outcome
 from ..sandbox import Sandbox, run_cli
 
-TITLE = "run and hub folders with false headers, endless JSON, paths outside and networks beyond memory"
+TITLE = "run, hub and table-model folders with false headers, endless JSON, paths outside and networks beyond memory"
 KIND = "attack"
 LONG = False
 
@@ -36,6 +36,7 @@ def run(context: CheckContext) -> Outcome:
     _try_hostile_settings(sandbox, hub)
     _try_odd_files(sandbox, trained, hub, picture)
     _try_onnx_external_data(sandbox, trained)
+    _try_table_models(sandbox)
     return sandbox.outcome()
 
 
@@ -246,6 +247,92 @@ def open_store(folder: str) -> None:
     from widemargin.tabular.results import ResultStore
 
     ResultStore(folder)
+
+
+# ---------------------------------------------------------------- models of tables
+
+
+def fit_table_model(folder: Path) -> tuple[Path, Path]:
+    """A table with numbers, words and dates, and the model of it that the command writes."""
+    table, model = folder / "table.csv", folder / "table-model"
+    rows = [f"{k % 7 + k / 100},{'abc'[k % 3]},2024-01-{k % 28 + 1:02d},{'no' if k % 2 else 'yes'}" for k in range(60)]
+    table.write_text("x,word,day,y\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    run_cli("fit", str(table), "--target", "y", "--out", str(model), "--epochs", "0", "--min-steps", "5", "--quiet")
+    return table, model
+
+
+def hostile_table_settings(marker: str) -> dict[str, dict[str, Any]]:
+    """Changes of a model's JSON, each of which must be refused: programs, sizes, and what does not fit together."""
+    return {
+        "a loss that is a program": {"loss": f"__import__('os').mkdir({marker!r})"},
+        "a loss with a billion sub-centres": {"loss": "subcenter_arcface(k=1000000000)"},
+        "a loss for other weights": {"loss": "subcenter_arcface(k=3)"},
+        "a loss without class weights": {"loss": "triplet"},
+        "layers of a terabyte": {"mlp_config": {"hidden": [2**31 - 1, 24]}},
+        "layers that are not there": {"mlp_config": {"hidden": [64, 32, 24]}},
+        "a field that nobody knows": {"mlp_config": {"__class__": "x"}},
+        "a parameter that nobody knows": {"parameters": {"__class__": "x"}},
+        "as many classes as bytes": {"classes": [f"{k:07d}" for k in range(1_000_000)]},
+        "one class": {"classes": ["no"]},
+        "classes that are objects": {"class_dtype": "O"},
+        "classes of a gigabyte each": {"class_dtype": "<U1000000000"},
+        "classes that are lists": {"classes": [[1], [2]]},
+        "a temperature of nothing": {"temperature": 0},
+        "a temperature that is a word": {"temperature": "hot"},
+        "columns of no kind": {"columns": [{"name": "x", "kind": "pickle", "feature_names": ["x"]}]},
+        "columns without names": {"columns": [{}]},
+        "a million levels": {
+            "columns": [
+                {"name": "x", "kind": "category", "feature_names": ["x"], "levels": [str(k) for k in range(1_000_000)]}
+            ]
+        },
+        "fewer columns than numbers": {"columns": [{"name": "x", "kind": "number", "feature_names": ["x"]}]},
+        "a seed that is a list": {"seed": []},
+        "another format": {"format": 99},
+        "a format beyond all numbers": {"format": 10**400},
+        "class counts of another length": {"loss": "ldam", "class_counts": [1]},
+    }
+
+
+def change_table_model(model: Path, changed: dict[str, Any]) -> Path:
+    """A copy of a model's folder with other settings."""
+    spoiled = fixtures.copy_beside(model, "spoiled-model")
+    path = spoiled / "widemargin.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    for name, value in changed.items():
+        facts[name] = {**facts[name], **value} if isinstance(facts[name], dict) else value
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return spoiled
+
+
+def _try_table_models(sandbox: Sandbox) -> None:
+    """The folder of a table's model: headers, JSON, settings and files as above, by `wm.load` and by the command."""
+    table, model = fit_table_model(sandbox.folder)
+    sandbox.expect_harmless("a model of a table answers", run_cli, "predict", str(model), str(table))
+    headers: dict[str, Callable[[Path], None]] = {
+        "a header of 2 GiB": _fake_header_writer(2 * _GIB, 3 * _GIB),
+        "a header beyond all numbers": _fake_header_writer(2**64 - 1, 100),
+        "an empty file": Path.touch,
+        "tensors that overlap": _write_overlapping_tensors,
+        "a tensor of 8 GiB of holes": _write_sparse_tensor,
+    }
+    for what, make in headers.items():
+        spoiled = fixtures.copy_beside(model, "spoiled-model")
+        (spoiled / "model.safetensors").unlink()
+        make(spoiled / "model.safetensors")
+        sandbox.expect_refusal(f"{what}, model of a table", run_cli, "predict", str(spoiled), str(table))
+    for what, text in _hostile_json_texts().items():
+        spoiled = fixtures.copy_beside(model, "spoiled-model")
+        (spoiled / "widemargin.json").write_bytes(text)
+        sandbox.expect_refusal(f"{what}, model of a table", load_hub_offline, str(spoiled))
+    for what, changed in hostile_table_settings(str(sandbox.payload_marker)).items():
+        spoiled = change_table_model(model, changed)
+        sandbox.expect_refusal(f"{what}, model of a table", load_hub_offline, str(spoiled))
+    for name in ("widemargin.json", "model.safetensors"):
+        for what in ("a link to /dev/zero", "a pipe", "a folder", "8 GiB of holes"):
+            spoiled = fixtures.copy_beside(model, "spoiled-model")
+            _replace_with_non_file(spoiled / name, what)
+            sandbox.expect_refusal(f"{what} as {name} of a table's model", load_hub_offline, str(spoiled))
 
 
 # ---------------------------------------------------------------- ONNX

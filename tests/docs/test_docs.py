@@ -174,6 +174,7 @@ class Desk:
         for name, target in (("my.csv", "species"), ("data.csv", "label")):
             lines = [f"{k % 7},{k * k % 11},{'abc'[k % 3]}" for k in range(60)]
             (place / name).write_text("\n".join([f"width,height,{target}", *lines]) + "\n")
+        (place / "new.csv").write_text("height,width\n3,4\n5,6\n")
 
     def run(self, words: list[str]) -> None:
         """A command in small; once, however often pages print it."""
@@ -197,6 +198,9 @@ class Desk:
         if words[0] == "compare":
             target = [] if "--target" in words or len(words) == 1 else ["--target", "species"]
             return [*target, "--cv-repeats", "1", "--folds", "3", "--epochs", "0.1", "--min-steps", "5", "--jobs", "1"]
+        if words[0] == "fit":
+            trials = ["--tune-trials", "2"] if "--tune-trials" in words else []
+            return [*trials, "--epochs", "0.1", "--min-steps", "5", "--quiet"]
         if words[0] == "train":
             more = ["--epochs", "1", "--batch-size", "12", "--opt", "sgd", "--lr", "0.05", "--quiet"]
             return [*more, "--input-size", "16", "--augment", "fast", "--out", self.done[shlex.join(words)]]

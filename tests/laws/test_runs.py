@@ -36,7 +36,7 @@ HEADS = (
     "softmax + 0.02*center",
     "arcface(s=12, m=0.2) + 0.1*triplet(mining=distance)",
 )
-BARE = ("triplet(mining=semihard)", "triplet(mining=pool)", "contrastive", "cross_entropy")
+BARE = ("triplet(mining=semihard)", "triplet(mining=pool)", "contrastive", "cross_entropy", "xbm(supcon, size=30)")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def draw_config(draw: random.Random, data: str) -> TrainConfig:
     mixes = values["augment"] == "seed" or {"mixup", "cutmix"} & set(values["augment_options"])
     if loss not in HEADS[:-2] and loss != "cross_entropy" and mixes:  # pairs and centres know no halves of a class
         values = {"augment": "paper", "augment_options": {"flip": "random", "erase": 0.5}}
-    pairs = "triplet" in loss or loss == "contrastive"
+    pairs = any(name in loss for name in ("triplet", "contrastive", "xbm"))
     per_class = draw.choice((2, 3)) if pairs or draw.random() < 0.25 else 0
     opt = draw.choice(OPTIMIZERS)
     values |= {

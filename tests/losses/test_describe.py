@@ -26,7 +26,7 @@ def test_groups_divide_the_losses():
     assert Counter(by_group) == Counter(list_losses())
     assert all(list_losses(group=group) for group in LOSS_GROUPS)
     assert list_losses("margins", group="pairs") == []
-    assert set(list_losses("pairs")) == set(list_losses(group="pairs"))
+    assert set(list_losses("pairs")) == set(list_losses(group="pairs")) | {"proxy_anchor"}
     for family in LOSS_FAMILIES:
         assert list_losses(family) == [name for name in list_losses() if name in set(list_losses(family))]
 
@@ -89,6 +89,10 @@ def test_state_and_needs_follow_from_what_a_loss_declares():
         ("center", ["per class: centers"], []),
         ("center(learn=True)", ["learnt: centers"], []),
         ("triplet", [], ["several of a class in a batch"]),
+        ("proxy_anchor", ["learnt: proxies"], []),
+        ("margin_pairs(learn_beta=True)", ["learnt: beta"], ["several of a class in a batch"]),
+        ("xbm(supcon)", ["from batches: memory, memory_labels, position, steps"], []),
+        ("mhe", [], ["a loss with class weights"]),
         ("focal", [], ["binary targets"]),
         ("huber", [], ["numbers as targets"]),
     ],

@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_one_line(text, message):
     with pytest.raises(wm.InputError, match=message) as caught:
         wm.parse(text)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 700
+    assert len(str(caught.value)) < 900
 
 
 def test_not_text_at_all():

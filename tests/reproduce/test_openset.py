@@ -14,7 +14,7 @@ from widemargin.cli.main import main
 from widemargin.data.images.augment import Augment
 from widemargin.io.errors import InputError
 from widemargin.recognition.evaluation import sampled_pairs
-from widemargin.reproduce.parts import openset_claims, openset_methods, openset_table
+from widemargin.reproduce.parts import openset_claims, openset_families, openset_methods, openset_table
 from widemargin.training.config import TrainConfig
 from widemargin.training.siamese import ImagePairs, PairNetwork, SiameseConfig, pair_scores, train_siamese
 
@@ -325,3 +325,54 @@ def test_a_length_of_the_embeddings_can_be_asked_for():
     assert build_margin_model(replace(run, neck=True), input_spec).embed(torch.randn(4, 1, 12, 12)).shape == (4, 3)
     with pytest.raises(InputError, match="dim must be a whole number"):
         replace(run, embedding_dim=-1)
+
+
+def test_families_are_twelve_and_every_other_loss_is_among_the_others():
+    from widemargin.losses.grammar import parse
+    from widemargin.losses.registry import list_losses
+
+    assert len(openset_families.FAMILIES) == 12
+    for family, candidates in openset_families.FAMILIES.items():
+        assert all(parse(each).name == family for each in candidates)
+        assert len({parse(each) for each in candidates}) == len(candidates)
+    others = [parse(each).name for each in openset_families.other_losses()]
+    both = {*openset_families.FAMILIES, *others, "center"}
+    assert both == {*list_losses("margins"), *list_losses("pairs")}
+    assert len(others) == len(set(others))
+
+
+def test_the_best_candidate_of_each_family_is_chosen(capsys):
+    scores = {each: 50.0 + k for k, each in enumerate(openset_families.FAMILIES["arcgrad"])}
+    scores |= {"supcon(tau=0.1)": 60.0, "supcon(tau=0.07)": 61.0}
+    chosen = openset_families.best_candidates(scores)
+    assert chosen["arcgrad"] == "arcgrad(s=16)"
+    assert chosen["supcon"] == "supcon(tau=0.07)"
+    assert chosen["softmax"] == "softmax"
+    assert "triplet" not in chosen
+    assert "triplet: all candidates diverged" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_settings_are_chosen_on_classes_that_are_not_reported(tiny_faces, data_dir, tmp_path, capsys, monkeypatch):
+    families = {"softmax": ("softmax",), "supcon": ("supcon(tau=0.1)", "supcon(tau=5)")}
+    monkeypatch.setattr(openset_families, "FAMILIES", families)
+    command = ["reproduce", "openset", "faces", "--loss-set", "families", "--seeds", "1"]
+    command += ["--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--data-dir", str(data_dir)]
+    assert main([*command, "--list"]) == 0
+    assert capsys.readouterr().out.count("missing") == 2
+    assert main(command) == 0
+    first = capsys.readouterr()
+    assert "2 of 2 runs are finished" in first.out
+    settings = json.loads((tmp_path / "out" / "settings.json").read_text())
+    assert set(settings["scores"]) == set(families["supcon"])
+    best = max(settings["scores"], key=settings["scores"].__getitem__)
+    assert settings["chosen"] == {"softmax": "softmax", "supcon": best}
+    assert {line["loss"] for line in read_records(tmp_path / "out" / "records.jsonl")} == {"softmax", best}
+    kept = sorted((tmp_path / "runs").glob(f"*/{openset_families.HELD_OUT_FILE}"))
+    assert [json.loads(path.read_text())["classes"] for path in kept] == [10, 10]  # of 40: 20 reported, 10 trained on
+    assert main(command) == 0
+    assert "run 1 of" not in capsys.readouterr().err
+    kept[0].write_text("{}")
+    assert main(command) == 2
+    assert "delete it" in capsys.readouterr().err
+    assert main(["reproduce", "openset", "sphere", "--loss-set", "others"]) == 2

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stress import check
-from stress.checks import attack_archives, attack_pickles, attack_source
+from stress.checks import attack_archives, attack_folders, attack_pickles, attack_source
 from widemargin.data import download
 from widemargin.data.images import decode
 from widemargin.data.tabular import parquet, table, uci_sets
@@ -354,3 +355,49 @@ def test_arrays_with_objects_are_refused(tmp_path, payload):
     with pytest.raises(InputError, match="not Omniglot's arrays"):
         attack_pickles.load_images("omniglot", str(tmp_path))
     assert not payload.marker.exists()
+
+
+# ---------------------------------------------------------------- models of tables
+
+
+@pytest.fixture(scope="module")
+def table_model(tmp_path_factory):
+    return attack_folders.fit_table_model(tmp_path_factory.mktemp("models"))
+
+
+def test_hostile_models_of_tables_are_refused_in_one_line(table_model, tmp_path):
+    from widemargin.loading import load
+
+    _, model = table_model
+    marker = tmp_path / "has-run"
+    assert load(model).classes_.tolist() == ["no", "yes"]
+    for what, changed in attack_folders.hostile_table_settings(str(marker)).items():
+        with pytest.raises(InputError) as caught:
+            load(attack_folders.change_table_model(model, changed))
+        assert "\n" not in str(caught.value), what
+        assert len(str(caught.value)) < 700, what
+    assert not marker.exists()
+
+
+def test_weights_of_a_table_model_are_finite_and_of_their_shapes(table_model):
+    from safetensors.torch import load_file, save_file
+
+    from widemargin.loading import load
+
+    _, model = table_model
+    spoiled = model.with_name("spoiled-weights")
+    tensors = load_file(model / "model.safetensors")
+    shutil.copytree(model, spoiled)
+    for name, value in tensors.items():
+        if not value.is_floating_point():
+            continue
+        for wrong in (torch.full_like(value, torch.nan), value.float(), torch.zeros(3, 3, 3, dtype=torch.float64)):
+            save_file({**tensors, name: wrong}, spoiled / "model.safetensors")
+            with pytest.raises(InputError):
+                load(spoiled)
+    for name in tensors:
+        rest = {other: value for other, value in tensors.items() if other != name}
+        save_file(rest, spoiled / "model.safetensors")
+        if name != "preprocessing.decorrelation":  # which a table may do without
+            with pytest.raises(InputError):
+                load(spoiled)

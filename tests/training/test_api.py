@@ -284,12 +284,14 @@ class StopAt(wm.Callback):
 SGD, ADAMW = {"opt": "sgd"}, {"opt": "adamw", "ema": 0.9, "schedule": "cosine"}
 HELD_OUT = {"loss": "adacos", "val_fraction": 0.25, "schedule": "plateau", "ema": 0.5}
 PER_CLASS = {"per_class": 4, "loss": "triplet", "batch_size": 12}
+MEMORY = {"per_class": 4, "loss": "xbm(supcon, size=30)", "batch_size": 12}
 
 
 @pytest.mark.parametrize(
     ("changes", "data"),
     [
         *product((SGD, ADAMW, HELD_OUT, PER_CLASS), ("arrays", "noisy")),
+        (MEMORY, "noisy"),
         # Processes that load items are started anew for every one of the five calls.
         pytest.param(HELD_OUT, "workers", marks=pytest.mark.slow),
         *(pytest.param(changes, "workers", marks=pytest.mark.exhaustive) for changes in (SGD, ADAMW, PER_CLASS)),
@@ -585,7 +587,7 @@ class Tuple(nn.Module):
         ({"train": (X, Y), "config": 3}, "a TrainConfig or a mapping"),
         ({"train": (X, Y), "config": {"unseen_classes": 0.5}}, "unseen_classes is only for"),
         ({"train": (X, Y), "config": {"augment_options": {"pad": 2}}}, "is not augmented"),
-        ({"train": (X, Y), "config": {"batch_size": 500}}, "make no batch of 500"),
+        ({"train": (X, Y), "config": {"batch_size": 500, "per_class": 5}}, "a batch wants 100 classes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

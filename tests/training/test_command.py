@@ -87,6 +87,18 @@ OTHER = {
     "ckpt_freq": 2,
     "init_from": "runs/another one",
     "name": "$(touch x) `y` -- 'z'",
+    "backend": "sampled",
+    "sample_rate": 0.1,
+    "head_lr_scale": 10.0,
+    "freeze": "conv1,layer1",
+    "freeze_epochs": 1,
+    "sampling": "balanced",
+    "val_classes": 0.25,
+    "select_by": "tar",
+    "knn_probe": 20,
+    "average_last": 2,
+    "grad_checkpointing": True,
+    "device": "cpu",
 }
 
 

@@ -180,7 +180,7 @@ def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     [
         (["--resume"], "--find-lr needs a new model"),
         (["--logger", "tensorboard"], "omit --logger"),
-        (["--batch-size", "5000"], "make no batch of 5000"),
+        (["--batch-size", "5000", "--per-class", "5"], "a batch wants 1000 classes"),
     ],
 )
 def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):

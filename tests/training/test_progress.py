@@ -85,7 +85,9 @@ def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
 
 def test_a_line_per_epoch_in_a_log(images, tmp_path, capsys):
     assert main(["train", str(images), *WORDS, "--out", str(tmp_path / "run")]) == 0
-    said = capsys.readouterr().err.splitlines()
+    header, *said = capsys.readouterr().err.splitlines()
+    parts = r"cpu: 39 images to train on, 9 held out, 12 to test; 3 classes"
+    assert re.fullmatch(parts + r"; .* parameters.*; 3 epochs of \d+ steps of 12", header)
     assert [LINE.fullmatch(line)[1] for line in said] == ["1", "2", "3"]
     assert said[-1].endswith(" 0:00:00 left")
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -139,7 +141,9 @@ def test_a_resumed_run_counts_on(images, tmp_path, capsys):
     train(run, tmp_path / "run", stop_after=1)
     assert "epoch 1/1: " in capsys.readouterr().err
     train(run, tmp_path / "run", resume=True)
-    assert [line.split(":")[0] for line in capsys.readouterr().err.splitlines()] == ["epoch 2/3", "epoch 3/3"]
+    header, *said = capsys.readouterr().err.splitlines()
+    assert "4 steps done" in header
+    assert [line.split(":")[0] for line in said] == ["epoch 2/3", "epoch 3/3"]
 
 
 # ---------------------------------------------------------------- the record

@@ -12,6 +12,7 @@ from ..tabular.config import (
     add_fold_options,
     add_mlp_options,
     add_output_options,
+    add_table_options,
     add_tuning_options,
     command_line,
     mlp_values_from_options,
@@ -28,18 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="CSV, TSV or Parquet files, pipes or https URLs, - for standard input, or names of sets (iris)",
     )
     parser.add_argument("--list", action="store_true", help="print the known sets and exit")
-    parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
-    parser.add_argument(
-        "--target-is-class",
-        action="store_true",
-        help="treat a numeric target as classes, however many distinct values it has",
-    )
-    parser.add_argument(
-        "--decimal",
-        choices=[",", "."],
-        metavar="SIGN",
-        help="decimal sign (, or .) of ambiguous columns, such as 1,234",
-    )
+    add_table_options(parser)
     parser.add_argument(
         "--losses",
         help='a list such as "softmax, arcgrad(s=5)"; the paper\'s seven by default (two classes: no adacos)',

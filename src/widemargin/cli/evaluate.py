@@ -41,8 +41,15 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
-    parser.add_argument("folder", metavar="RUN", help="run folder, or one that export --hub wrote")
-    parser.add_argument("images", nargs="+", metavar="IMAGE", help="image files, or folders of them")
+    parser.add_argument(
+        "folder", metavar="RUN", help="run folder, one that export --hub wrote, or a model of widemargin fit"
+    )
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="image files or folders of them; for the model of a table one table, - for standard input",
+    )
     parser.add_argument(
         "--top", type=int, metavar="N", help="classes to print (default 3; all of several labels per image)"
     )
@@ -57,8 +64,13 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes",
+        help="the same, with the cosine that this fraction of the images of the run's unseen classes passes; for a "
+        "table: reject rows like none in training, with this fraction of held-out rows rejected by mistake",
     )
+    parser.add_argument(
+        "--out", metavar="FILE", help="for a table: predictions as .csv or .parquet (default -: CSV on standard output)"
+    )
+    parser.add_argument("--embeddings", action="store_true", help="for a table: write embeddings too")
     add_model_arguments(parser)
     parser.set_defaults(run=run_predict)
 
@@ -106,13 +118,20 @@ def positive_integer(text: str) -> int:
 
 
 def run_predict(options: argparse.Namespace) -> None:
-    """Print a line per image: the most likely classes with their probabilities, and the cosine to the nearest."""
+    """Print a line per image: classes with probabilities, and the cosine to the nearest; or predict a table's rows."""
     from pathlib import Path
 
     from ..export.embeddings import find_image_files
     from ..io.errors import InputError
-    from ..loading import load
+    from ..loading import folder_kind, load
 
+    if folder_kind(options.folder) == "table_model":
+        from .fit import run_predict_table
+
+        run_predict_table(load(options.folder, options.checkpoint), options)
+        return
+    if options.out is not None or options.embeddings:
+        raise InputError(f"--out and --embeddings are for the model of a table; {options.folder} is a run")
     if options.top is not None and options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
     run = load(options.folder, options.checkpoint, device=options.device)
@@ -123,7 +142,7 @@ def run_predict(options: argparse.Namespace) -> None:
     )
     for note in rejection.notes:
         print_escaped(note, to_stderr=True)
-    paths = [path for word in options.images for path in find_image_files(Path(word).expanduser())]
+    paths = [path for word in options.inputs for path in find_image_files(Path(word).expanduser())]
     for start in range(0, len(paths), _PREDICTED_AT_ONCE):
         some = paths[start : start + _PREDICTED_AT_ONCE]
         answers = run.predict(

@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--find-lr", action="store_true", help="do not train: run a learning rate search on a copy of the model"
     )
     parser.add_argument(
+        "--list-recipes", action="store_true", help="do not train: print the recipes with source, expected figure, cost"
+    )
+    parser.add_argument(
         "--workers", type=int, default=0, metavar="N", help="threads that decode image files (default: one per core)"
     )
     parser.add_argument("--quiet", action="store_true", help="print no progress")
@@ -60,6 +63,9 @@ def run(options: argparse.Namespace) -> None:
     from ..training.logging import is_main_process
     from ..training.train import train
 
+    if options.list_recipes:
+        _print_recipes()
+        return
     keep_freed_memory()
     config, folder, data_dir = _find_run(options)
     try:
@@ -84,9 +90,20 @@ def run(options: argparse.Namespace) -> None:
         if trained.record["test"]:
             said = format_metrics({**trained.record["test"], "intervals": trained.record.get("intervals")})
             print_escaped(f"{'unseen classes' if trained.is_open_set else 'test'}: {said}")
+        if "average" in trained.record:
+            first, last = trained.record["average"]["epochs"]
+            averaged = format_metrics(trained.record["average"]["test"])
+            print_escaped(f"average of epochs {first} to {last}: {averaged}")
         for line in describe_pair_files(trained.record.get("pairs", {})):
             print_escaped(line)
         print_escaped(f"wrote {trained.folder}")
+
+
+def _print_recipes() -> None:
+    from ..training.recipes import list_recipes, load_recipe
+
+    for name in list_recipes():
+        print_escaped(str(load_recipe(name)))
 
 
 def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str | None]:

@@ -25,6 +25,7 @@ _WEIGHT_KEYS = {
     "weight": False,  # insightface (PartialFC, sub-centres), wespeaker, our own head, torch.nn.Linear
     "W": True,  # pytorch-metric-learning
     "kernel": True,  # CurricularFace, AdaFace and TFace
+    "proxies": False,  # ProxyNCA and ProxyAnchor, of their authors and of pytorch-metric-learning
     "fc": True,  # SoftTriple, of its authors and of pytorch-metric-learning
 }
 # insightface's training checkpoints keep the head's state dict under this name.

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..io.errors import InputError, unknown_name_error
@@ -14,9 +15,11 @@ from ..losses.criterion import Criterion, CriterionModule
 from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss, PairLossModule
+from ..losses.regularizer import Regularizer, RegularizerModule
 from ..numerics.validation import check_integer, check_sample_weight
 from .classes import decay_groups, extend_head
 from .head import Head
+from .import_weights import WeightSource, read_class_weights
 
 _HEAD_OPTIONS = [p.name for p in inspect.signature(Head).parameters.values() if p.kind is p.KEYWORD_ONLY]
 
@@ -63,6 +66,12 @@ class Objective(nn.Module):
         for part in self.parts.values():
             if isinstance(part, PairLossModule):
                 part.set_sync_group(head_options.get("group"), head_options.get("backend"))
+        if not self.has_logits:
+            for _, loss in self.spec.parts:
+                if isinstance(loss, Regularizer):
+                    raise InputError(
+                        f"{self.spec!r} has no class weights to regularize; write arcface + 0.1*{loss.name}"
+                    )
 
     def _unique_name(self, name: str) -> str:
         names = (name, *(f"{name}_{i}" for i in range(2, len(self.parts) + 3)))
@@ -75,8 +84,8 @@ class Objective(nn.Module):
 
     @property
     def has_logits(self) -> bool:
-        """Whether a part has class weights, and so logits; pair losses alone have none."""
-        return any(isinstance(part, Head | CriterionModule) for part in self.parts.values())
+        """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
+        return any(_has_class_weights(part) for part in self.parts.values())
 
     def mining_stats(self) -> dict[str, dict[str, Tensor]]:
         """Statistics of each pair loss on the last batch, by name: triplets found, triplets active, …"""
@@ -99,7 +108,8 @@ class Objective(nn.Module):
         self.last_losses = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
         for name, part in self.parts.items():
-            loss = part(x, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
+            inputs = self.class_weights() if isinstance(part, RegularizerModule) else x
+            loss = part(inputs, y, mix=mix, **({} if isinstance(part, Head) else ignored or {}))
             self.last_losses[name] = loss.detach()
             scaled = self.factors[name] * loss
             total = scaled if total is None else total + scaled
@@ -111,9 +121,39 @@ class Objective(nn.Module):
         for part in self.parts.values():
             if isinstance(part, Head):
                 return part.logits(x, y)
-            if isinstance(part, CriterionModule):
-                return part.logits(x)
+            if _has_class_weights(part):
+                return part.logits(x)  # type: ignore[no-any-return, operator]
         raise InputError(f"{self.spec!r} has no class weights and no logits; compare embeddings instead")
+
+    def class_weights(self) -> Tensor:
+        """Class weights [C, D], or [C, K, D] with sub-centres, of the first part that has some; with gradient."""
+        part = next((part for part in self.parts.values() if _has_class_weights(part)), None)
+        if isinstance(part, Head):
+            if part.shard is not None and part.shard.world_size > 1:
+                raise InputError(
+                    "a regularizer needs all class weights on every rank; take another backend than sharded"
+                )
+            return part.weight
+        if isinstance(part, CriterionModule):
+            return part.linear.weight
+        if isinstance(part, PairLossModule):
+            return part.class_weights()
+        raise InputError(f"{self.spec!r} has no class weights")
+
+    def load_class_weights(self, source: WeightSource) -> None:
+        """Take the class weights of another library's loss; see `Head.load_class_weights`."""
+        if self.head is not None:
+            self.head.load_class_weights(source)
+            return
+        weights = self.class_weights()
+        found, bias = read_class_weights(source, weights.shape[-1])
+        if found.shape != weights.shape or (bias is not None and bool(bias.any())):
+            raise InputError(
+                f"the weights have shape {list(found.shape)}{'' if bias is None else ' and a bias'}, those of "
+                f"{self.spec!r} {list(weights.shape)}"
+            )
+        with torch.no_grad():
+            weights.copy_(found)
 
     def extend(
         self,
@@ -177,9 +217,13 @@ class Objective(nn.Module):
         return f"Objective({inside})"
 
 
+def _has_class_weights(part: nn.Module) -> bool:
+    return isinstance(part, Head | CriterionModule) or (isinstance(part, PairLossModule) and part.has_logits)
+
+
 def _build_part(loss: Loss, embedding_dim: int, num_classes: int, head_options: dict[str, Any]) -> nn.Module:
     if isinstance(loss, Margin):
         return Head(embedding_dim, num_classes, loss, **head_options)
-    if isinstance(loss, PairLoss | Criterion):
+    if isinstance(loss, PairLoss | Criterion | Regularizer):
         return loss.build(embedding_dim, num_classes)
-    raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
+    raise InputError(f"{loss!r} is not a margin, a pair loss, a regularizer or a classical loss")

@@ -18,6 +18,16 @@ _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
 
 
+def peak_memory() -> int | None:
+    """Most bytes of memory that this process has held; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
 def available_memory() -> int | None:
     """Return the available bytes, with swap, in the machine and its container; None if the system does not say."""
     sizes = [size for size in (_machine_available_memory(), _cgroup_available_memory()) if size is not None]

@@ -47,6 +47,8 @@ class Option(options.Option):
     per_class: bool = False
     hide_default: bool = False
     """Whether the repr omits a value equal to the default."""
+    holds_loss: bool = False
+    """Whether the value is another loss, which the parse string gives first and without a name: `xbm(supcon)`."""
 
     def domain(self) -> str:
         """Describe the domain.
@@ -54,6 +56,8 @@ class Option(options.Option):
         >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain()
         ('0 ≤ value ≤ 1', 'value > 0')
         """
+        if self.holds_loss:
+            return "a pair loss"
         if self.choices:
             return " | ".join(self.choices)
         if self.kind is bool:
@@ -68,6 +72,8 @@ class Option(options.Option):
 
     def check_value(self, where: str, value: Any) -> Any:
         """Return `value` in normal form, or raise an InputError that states what is allowed."""
+        if self.holds_loss:
+            return _check_pair_loss(where, value)
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
                 raise InputError(f"{where} must be a dense tensor of real numbers, got {format_value(value)}")
@@ -124,6 +130,16 @@ class Option(options.Option):
                 raise InputError(f"{where}={format_number(value)} is outside its domain: {self.domain()}")
             return int(value)
         return float(value)
+
+
+def _check_pair_loss(where: str, value: Any) -> Any:
+    from .grammar import parse
+    from .pair_loss import PairLoss
+
+    value = parse(value) if isinstance(value, str) else value
+    if not isinstance(value, PairLoss):
+        raise InputError(f"{where}={format_value(value)} must be a pair loss, such as supcon")
+    return value
 
 
 def option(default: Any, meaning: str, *, kind: type | None = None, **constraints: Any) -> Any:
@@ -183,5 +199,5 @@ class Loss:
             rule, default = options[name]
             if value is None or (rule.hide_default and not isinstance(value, Tensor) and value == default):
                 continue
-            parts.append(f"{name}={format_number(value)}")
+            parts.append(repr(value) if rule.holds_loss else f"{name}={format_number(value)}")
         return f"{self.name}({', '.join(parts)})" if parts else self.name

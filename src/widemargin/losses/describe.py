@@ -14,8 +14,10 @@ from .base import Loss, Option
 from .criterion import Criterion
 from .margin import Margin
 from .pair_loss import PairLoss
+from .regularizer import Regularizer
 from .schedule import Learnable, Schedule
 
+_CLASSES = 3  # of the inspected module; no other size is as small
 _TARGETS = {"values": "numbers as targets", "answers": "binary targets", "classes": "class numbers as targets"}
 
 
@@ -67,9 +69,10 @@ def describe_state(loss: Loss) -> list[str]:
         state["per sample"] = list(loss.sample_fields)
         state.setdefault("learnt", []).extend(loss.learnt_fields)
     elif isinstance(loss, PairLoss):
-        module = loss.build(2, 2)
+        module = loss.build(2, _CLASSES)
         state["learnt"] = [name for name, _ in module.named_parameters()]
-        state["per class"] = [name for name, _ in module.named_buffers()]
+        for name, buffer in module.named_buffers():
+            state.setdefault("per class" if buffer.shape[:1] == (_CLASSES,) else "from batches", []).append(name)
     return [f"{what}: {', '.join(names)}" for what, names in state.items() if names]
 
 
@@ -81,7 +84,9 @@ def describe_needs(loss: Loss) -> list[str]:
     [[], ['class counts'], ['3 weights per class'], ['norms of x and w'], ['several of a class in a batch']]
     """
     if isinstance(loss, PairLoss):
-        return [] if loss.is_separable_by_class else ["several of a class in a batch"]
+        return ["several of a class in a batch"] if loss.needs_positives else []
+    if isinstance(loss, Regularizer):
+        return ["a loss with class weights"]
     if isinstance(loss, Criterion):
         return [_TARGETS[loss.target_type]]
     if not isinstance(loss, Margin):

@@ -1,7 +1,8 @@
 """The grammar of loss strings such as `arcface(m=0.3) + 0.02*center`, and of the values in flags.
 
 A loss is `name(option=value, …)`. Values are Python literals, bare words, lists (one number per class) or schedules;
-`a + 0.5*b` is a sum; a comma outside parentheses separates losses of a list.
+`a + 0.5*b` is a sum; a comma outside parentheses separates losses of a list. A loss of another one names it first:
+`xbm(supcon(tau=0.1), size=8192)`.
 
 Values of other options, as in `fast(widths=(32, 96, 96))` and `model.patch_size=2`, are numbers, words, True,
 False, None, and tuples, lists and dictionaries of these.
@@ -15,7 +16,7 @@ import ast
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..io.errors import InputError, shorten, unknown_name_error
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 MAX_LITERAL_CHARS = 10_000  # characters; longer than any realistic value
 _WORD_PATTERN = re.compile(r"[A-Za-z_][\w.:/+-]*")
 _CALL_PATTERN = re.compile(r"([^\s()=,]+)\s*(?:\((.*)\))?", re.DOTALL)
+_DASHED_VALUE_PATTERN = re.compile(r"(=\s*)([A-Za-z_][\w.:/+]*(?:-[\w.:/+]+)+)(?=\s*(?:,|$))")
 _MAX_NAME_CHARS = 200
 _MISSPELLED_CONSTANTS = {"true": "True", "false": "False", "none": "None", "null": "None"}
 
@@ -69,8 +71,10 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
 
     >>> parse_keywords("width=0.5, stem_type=deep", "fast")
     {'width': 0.5, 'stem_type': 'deep'}
+    >>> parse_keywords("rand=rand-m9-mstd0.5-inc1, scale=(0.8, 1)", "timm")
+    {'rand': 'rand-m9-mstd0.5-inc1', 'scale': (0.8, 1)}
     """
-    call = _parse_literal_expression(f"f({text})", where, text)
+    call = _parse_literal_expression(f"f({_quote_words(text)})", where, text)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
         raise InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
     options: dict[str, Any] = {}
@@ -85,6 +89,11 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
             _check_word(node.id, place) if isinstance(node, ast.Name) else _evaluate_literal(node, place, text)
         )
     return options
+
+
+def _quote_words(text: str) -> str:
+    """The text with quotes around values such as rand-m9-mstd0.5-inc1, which Python would read as differences."""
+    return _DASHED_VALUE_PATTERN.sub(lambda found: f"{found[1]}'{found[2]}'", text)
 
 
 def _parse_literal_expression(text: str, where: str, source: str) -> ast.expr:
@@ -144,6 +153,36 @@ class Sum:
         return " + ".join(
             repr(loss) if factor == 1.0 else f"{format_number(factor)}*{loss!r}" for factor, loss in self.parts
         )
+
+
+def loss_options(loss: Sum | Loss) -> dict[str, Any]:
+    """Every option of a loss with its value; of a sum each option of the first part that has it.
+
+    >>> loss_options(parse("cosface(s=20, m=0.1) + 0.02*center"))["m"]
+    0.1
+    """
+    parts = [part for _, part in loss.parts] if isinstance(loss, Sum) else [loss]
+    return {name: value for part in reversed(parts) for name, value in part.named_values()}
+
+
+def replace_options(loss: Sum | Loss, **values: Any) -> Sum | Loss:
+    """The same loss with other options, checked; of a sum those of the first part that has them.
+
+    >>> replace_options(parse("arcface(s=20, m=0.1)"), m=0.3)
+    arcface(s=20, m=0.3)
+    """
+    if not isinstance(loss, Sum):
+        for name in values:
+            if name not in loss.options():
+                raise unknown_name_error(f"option of {loss.name}", name, loss.options())
+        return replace(loss, **values)  # type: ignore[type-var]
+    parts, rest = [], dict(values)
+    for factor, part in loss.parts:
+        own = {name: rest.pop(name) for name in list(rest) if name in part.options()}
+        parts.append((factor, replace(part, **own) if own else part))  # type: ignore[type-var]
+    if rest:
+        raise unknown_name_error(f"option of {loss!r}", next(iter(rest)), loss_options(loss))
+    return Sum(tuple(parts))
 
 
 def parse(text: str) -> Any:
@@ -227,11 +266,12 @@ def _read_weighted_loss(text: str, node: ast.expr) -> tuple[float, Loss]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         factor = _read_factor(text, node.left)
         node = node.right
-    name, keywords = _read_call(text, node)
-    names = canonical_names()
-    if name.lower() not in names:
-        raise unknown_name_error("loss", name, names)
-    return factor, _build_loss(loss_class(names[name.lower()]), keywords)
+    name = _read_name(text, node)
+    known = canonical_names()
+    if name.lower() not in known:
+        raise unknown_name_error("loss", name, known)
+    kind = loss_class(known[name.lower()])
+    return factor, _build_loss(kind, _read_loss_options(text, node, kind) if isinstance(node, ast.Call) else {})
 
 
 def _read_factor(text: str, node: ast.expr) -> float:
@@ -242,18 +282,37 @@ def _read_factor(text: str, node: ast.expr) -> float:
     return float(value)
 
 
-def _read_call(text: str, node: ast.expr) -> tuple[str, dict[str, Any]]:
+def _read_name(text: str, node: ast.expr) -> str:
+    """The name of a loss that is written with or without parentheses."""
     if isinstance(node, ast.Name):
-        return node.id, {}
+        return node.id
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
-        if node.args:
-            raise InputError(f"{shorten(text)!r}: options of {name} are given by name, such as {name}(s=10)")
-        return name, _read_keywords(text, name, node.keywords)
+        return node.func.id
     name = text.strip().replace("-", "_")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and name in canonical_names():
         raise InputError(f"cannot read {shorten(text)!r}; did you mean {name!r}?")
     raise InputError(f"cannot read {_quote_source(text, node)}; write name(option=value, …)")
+
+
+def _read_loss_options(text: str, node: ast.Call, kind: type[Loss]) -> dict[str, Any]:
+    """The options in the parentheses; only another loss may stand there without a name, once and first."""
+    inner = next((name for name, (rule, _) in kind.options().items() if rule.holds_loss), None)
+    if inner is None:
+        if node.args:
+            raise InputError(f"{shorten(text)!r}: options of {kind.name} are given by name, such as {kind.name}(s=10)")
+        return _read_keywords(text, kind.name, node.keywords)
+    named = [pair.value for pair in node.keywords if pair.arg == inner]
+    given = [*node.args, *named]
+    if len(given) > 1:
+        raise InputError(f"{shorten(text)!r}: {kind.name} takes one loss, such as {kind.name}(supcon)")
+    found = _read_keywords(text, kind.name, [pair for pair in node.keywords if pair.arg != inner])
+    if given and _read_name(text, given[0]).lower() == kind.name:
+        raise InputError(f"{shorten(text)!r}: {kind.name} of {kind.name} is not possible")
+    if given:
+        factor, found[inner] = _read_weighted_loss(text, given[0])
+        if factor != 1.0:
+            raise InputError(f"{shorten(text)!r}: write the factor before {kind.name}")
+    return found
 
 
 def _read_keywords(text: str, name: str, pairs: list[ast.keyword]) -> dict[str, Any]:

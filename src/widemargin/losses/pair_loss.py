@@ -1,7 +1,11 @@
 """PairLoss: base of losses on embeddings and labels, (x [N, D], y [N]) → [N].
 
-Like a margin, a pair loss is a frozen value; `build` returns the module for an `Objective`, because some losses have
-state (the centres of `center`).
+Like a margin, a pair loss is a frozen value; `build` makes the module that an `Objective` holds, because
+some have state (the centres of `center`, the memory of `xbm`).
+
+A loss that compares samples defines `loss_of_pairs`, which gets a `PairBatch`: while training with several ranks, the
+samples of all ranks that share its `group`, with their gradients. One that compares none, as `center`, defines
+`loss_and_stats`.
 """
 
 from __future__ import annotations
@@ -24,18 +28,36 @@ from ..numerics.validation import (
     not_ignored_mask,
 )
 from .base import Loss
+from .pair_batch import PairBatch
 
 
 class PairLoss(Loss):
-    """A loss on embeddings; subclasses define `loss_and_stats`."""
+    """A loss on embeddings; subclasses write `loss_of_pairs`, or `loss_and_stats` if they compare no samples."""
 
     kind: ClassVar[str] = "pair"
     is_separable_by_class: ClassVar[bool] = False
-    """Whether samples of different classes never interact; then K models of C classes are one module of K·C classes."""
+    """Whether samples of different classes never interact: then K models of C classes are one module of K·C classes."""
+    detached: ClassVar[bool] = False
+    """Whether a factor is taken as a constant by design, so that the gradient is not that of the loss's value."""
+    depends_on_order: ClassVar[bool] = False
+    """Whether the order of the samples of a class matters, as where the first two are a pair."""
+    needs_positives: ClassVar[bool] = True
+    """Whether it learns nothing from a batch without two samples of a class."""
+    allows_memory: ClassVar[bool] = True
+    """Whether `xbm` can give it samples of earlier batches."""
+
+    def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] of the anchors and what is worth logging (counts as tensors, so that nothing waits for them)."""
+        raise NotImplementedError
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss [N] and statistics to log (counts as tensors, which do not synchronise)."""
-        raise NotImplementedError
+        """Loss [N] of a batch by itself and what is worth logging."""
+        return self.loss_of_pairs(PairBatch.of_batch(x, y))
+
+    @property
+    def compares_samples(self) -> bool:
+        """Whether samples are compared with each other, and so with those of other ranks and of a memory."""
+        return type(self).loss_of_pairs is not PairLoss.loss_of_pairs
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss [N], one per embedding."""
@@ -64,6 +86,13 @@ def prepare_batch(
 
 class PairLossModule(nn.Module):
     """A pair loss inside an objective; `stats` holds the statistics of the last call."""
+
+    embedding_dim: int | None = None
+    """Length that embeddings must have, where the module holds something of that length."""
+    num_classes: int | None = None
+    """Number of classes, where the module holds something per class."""
+    has_logits: ClassVar[bool] = False
+    """Whether the loss learns class weights, as the proxies of `proxy_anchor`, and so has logits."""
 
     def __init__(self, pair_loss: PairLoss) -> None:
         super().__init__()
@@ -94,13 +123,35 @@ class PairLossModule(nn.Module):
 
     def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] and statistics."""
-        return self.pair_loss.loss_and_stats(*prepare_batch(x, y))
+        x, y = prepare_batch(x, y, self.embedding_dim, self.num_classes)
+        if not self.pair_loss.compares_samples:
+            return self.pair_loss.loss_and_stats(x, y)
+        return self.loss_of_pairs(self.gather_pairs(x, y))
+
+    def gather_pairs(self, x: Tensor, y: Tensor) -> PairBatch:
+        """The samples of this rank as anchors; in training they are compared with those of all ranks of the group."""
+        if not self.training:
+            return PairBatch.of_batch(x, y)
+        every, start = self.sync_group.gather_rows_with_gradient(x)
+        return PairBatch(every, y if every is x else self.sync_group.gather_rows(y), start, len(y))
+
+    def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss [N] of the anchors and statistics."""
+        return self.pair_loss.loss_of_pairs(pairs)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Logits [N, C], where the loss has class weights."""
+        raise NotImplementedError
+
+    def class_weights(self) -> Tensor:
+        """Class weights [C, D], where the loss has some."""
+        raise NotImplementedError
 
     def extend(self, n: int) -> None:
         """Add `n` classes if the loss has per-class state."""
 
     def set_sync_group(self, group: Any, backend: str | None) -> None:
-        """Update the state from all ranks of `group`; default: all ranks with a sharded head, otherwise this rank."""
+        """Compare and update with the batches of all ranks of `group`; by default all with a sharded head, else one."""
         check_group(group)
         if group is None and backend == "sharded" and has_multiple_ranks():
             group = torch.distributed.group.WORLD

@@ -1,7 +1,7 @@
 """Registry of losses, which finds them by file name.
 
-A loss is a file in `margins/`, `pairs/` or `classical/`; its file name is its name. Names are known without importing
-anything, which keeps the command line fast; classes are imported when needed.
+A loss is a file in `margins/`, `pairs/`, `regularizers/` or `classical/`; its file name is its name. Names are known
+without importing anything, so the command line stays fast; classes are imported when asked for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .base import Loss
 
 
-LOSS_FAMILIES = ("margins", "pairs", "classical")
+LOSS_FAMILIES = ("margins", "pairs", "regularizers", "classical")
 LOSS_GROUPS = {
     "softmax": "baselines without a margin",
     "margin": "faces, products, species, any open set; one margin for all samples and classes",
@@ -30,7 +30,8 @@ LOSS_GROUPS = {
     "one-vs-all": "open sets with one threshold; a binary decision per class instead of one softmax",
     "speakers": "speaker verification",
     "proxies": "retrieval; samples are compared with one or more vectors per class",
-    "pairs": "pairs of samples; added to a margin, contrastive and triplet also alone",
+    "pairs": "samples compared with each other: open sets, retrieval, views of one image; alone or added to a margin",
+    "regularizers": "class weights kept apart; only added to a loss that has some",
     "classical": "losses on predictions and targets",
 }
 """Groups of losses by use, in the order in which they are listed; each loss names its group."""
@@ -38,7 +39,7 @@ LOSS_GROUPS = {
 
 @functools.cache
 def _family_by_name() -> dict[str, str]:
-    """Return the family (`margins`, `pairs`, `classical`) of every loss by name, from the file names alone."""
+    """Return the family (`margins`, `pairs`, …) of every loss by name, from the file names alone."""
     here = Path(__file__).parent
     families: dict[str, str] = {}
     for family in LOSS_FAMILIES:
@@ -51,7 +52,7 @@ def _family_by_name() -> dict[str, str]:
 
 
 def list_losses(family: str | None = None, *, group: str | None = None) -> list[str]:
-    """Return the names of all losses, of one family (`margins`, `pairs`, `classical`) or of one group (`LOSS_GROUPS`).
+    """Return the names of all losses, of one family (`margins`, `pairs`, …) or of one group (`LOSS_GROUPS`).
 
     >>> "arcgrad" in list_losses("margins"), "triplet" in list_losses("pairs"), "focal" in list_losses()
     (True, True, True)

@@ -24,6 +24,9 @@ ImageSize: TypeAlias = "int | tuple[int, int]"
 
 # Name → the file it stands in; there a function of this name makes it.
 _BUILTIN_MODULES = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
+_BUILTIN_MODULES |= dict.fromkeys(
+    ("iresnet18", "iresnet34", "iresnet50", "iresnet100", "mobilefacenet"), "face_networks"
+)
 _ALSO_IN_TIMM = ("resnet18", "resnet34")
 _DATA_OPTIONS = ("channels", "size")
 
@@ -32,7 +35,7 @@ def builtin_backbones() -> list[str]:
     """Names of the built-in backbones; timm's come in addition.
 
     >>> builtin_backbones()
-    ['fast', 'resnet18', 'resnet34']
+    ['fast', 'iresnet100', 'iresnet18', 'iresnet34', 'iresnet50', 'mobilefacenet', 'resnet18', 'resnet34']
     """
     return sorted(_BUILTIN_MODULES)
 

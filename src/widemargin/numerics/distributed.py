@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from ..io.errors import InputError, format_value
+from .custom_autograd import custom_autograd
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -46,13 +47,65 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, size, group=group)
     counts = [int(s) for s in sizes]
-    if not any(counts):
-        return rows
+    return all_gather_padded(rows, counts, group) if any(counts) else rows
+
+
+def all_gather_padded(rows: Tensor, counts: list[int], group: ProcessGroup | None) -> Tensor:
+    """The rows of all ranks in rank order, of which rank r has `counts[r]`; without a gradient."""
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: rows.shape[0]] = rows
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded, group=group)
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+@custom_autograd("ranks", "the rows of all ranks; the gradient of a rank's rows is a sum over the losses of all")
+class GatherRows(torch.autograd.Function):
+    """Rows of all ranks with their gradient; every rank of the group must run the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: list[int], group: ProcessGroup) -> Tensor:
+        ctx.counts, ctx.group = counts, group
+        return all_gather_padded(rows, counts, group)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise InputError(
+                "a loss on the samples of several ranks cannot be differentiated twice (create_graph=True); "
+                "leave out its group for that"
+            )
+        rank = dist.get_rank(ctx.group)
+        gradient = gradient.contiguous().clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        start = sum(ctx.counts[:rank])
+        return gradient[start : start + ctx.counts[rank]], None, None
+
+
+def gather_rows_with_gradient(rows: Tensor, group: ProcessGroup) -> tuple[Tensor, int]:
+    """The rows of all ranks of a group in rank order, and the place of this rank's first one.
+
+    A rank's rows get the sum of the gradients that the losses of all ranks have for them, so that DDP's mean over ranks
+    is the gradient of the mean of all ranks' losses. Backward passes communicate, so either all ranks have one or none:
+    where the rows of some rank want a gradient those of all get one. Ranks may hold unequal numbers of rows.
+    """
+    enabled = torch.is_grad_enabled()
+    flags = torch.tensor([len(rows), enabled, enabled and rows.requires_grad], device=rows.device, dtype=torch.int64)
+    found = [torch.zeros_like(flags) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(found, flags, group=group)
+    counts, modes, wanted = zip(*(one.tolist() for one in found), strict=True)
+    if any(wanted) and not all(modes):
+        raise InputError(
+            "some ranks compute a loss on the samples of all ranks under torch.no_grad() and others do not; their "
+            "backward passes would wait for each other: call it alike on all ranks"
+        )
+    if any(wanted) and not rows.requires_grad:
+        rows = rows.detach().requires_grad_()
+    start = sum(counts[: dist.get_rank(group)])
+    if not any(counts):
+        return rows, start
+    gathered: Tensor = GatherRows.apply(rows, list(counts), group)  # type: ignore[no-untyped-call]
+    return gathered, start
 
 
 class SyncGroup:
@@ -72,14 +125,25 @@ class SyncGroup:
         if self.group is not None:
             check_not_in_join(self._owner_name)
             return gather_rows(rows, self.group)
+        self._warn_if_alone("adapts to")
+        return rows.detach()
+
+    def gather_rows_with_gradient(self, rows: Tensor) -> tuple[Tensor, int]:
+        """The rows of all processes that share, with their gradient, and the place of this process's first one."""
+        if self.group is not None:
+            check_not_in_join(self._owner_name)
+            return gather_rows_with_gradient(rows, self.group)
+        self._warn_if_alone("compares")
+        return rows, 0
+
+    def _warn_if_alone(self, does: str) -> None:
         if not self._warned and has_multiple_ranks():
             self._warned = True
             warnings.warn(
-                f"{self._owner_name} adapts to the samples of this process alone; where several ranks train one model, "
+                f"{self._owner_name} {does} the samples of this process alone; where several ranks train one model, "
                 "pass group=torch.distributed.group.WORLD (or the group of these ranks)",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return rows.detach()
 
     def __deepcopy__(self, memo: Any) -> SyncGroup:
         return SyncGroup(self.group, self._owner_name)

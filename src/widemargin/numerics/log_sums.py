@@ -1,4 +1,4 @@
-"""Log-sum-exp over all classes except the target."""
+"""Log-sum-exp over all classes except the target, and over masked entries."""
 
 from __future__ import annotations
 
@@ -50,3 +50,17 @@ def non_target_logsumexp(z: Tensor, y: Tensor) -> Tensor:
     function = NonTargetLogSumExp.apply if is_reverse_mode_only(z) else define_non_target_logsumexp
     log_sum: Tensor = function(z.T, y.unsqueeze(0))
     return log_sum
+
+
+EMPTY_LOG_SUM = -1e30
+"""What the log-sum of nothing is, in place of −∞: its exponential is 0, and differences with it are numbers."""
+
+
+def masked_logsumexp(z: Tensor, mask: Tensor, dim: int = 1) -> Tensor:
+    """log Σ exp z over the entries in `mask`, along `dim`; about −1e30, and without gradient, where there are none.
+
+    >>> z = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    >>> masked_logsumexp(z, torch.tensor([[True, True, False], [False, False, False]])).tolist()
+    [1.31326162815094, -1.0000000150474662e+30]
+    """
+    return torch.logsumexp(z.masked_fill(~mask, EMPTY_LOG_SUM), dim)

@@ -305,14 +305,19 @@ def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
     return roc_threshold_at_far(metrics.roc, far)
 
 
-def threshold_of_unknown_scores(scores: Tensor, far: float) -> float:
-    """Return the score that a fraction `far` of unknown images reaches, from their `scores` [N]."""
+def threshold_of_unknown_scores(
+    scores: Tensor, far: float, what: str = "unseen images", remedy: str = "give --reject-below"
+) -> float:
+    """Return the score that a fraction `far` of unknown images reaches, from their `scores` [N].
+
+    `what` these are, and the `remedy` where they are too few, is for the message.
+    """
     ordered = scores.sort(descending=True).values
     passing = int(far * len(ordered) + 1e-9)
     if passing < MIN_EVENTS:
         raise InputError(
-            f"a rate of {far:g} needs at least {MIN_EVENTS} false alarms: {required_different_pairs(far):,} unseen "
-            f"images; there are {len(ordered):,}; give --reject-below"
+            f"a rate of {far:g} needs at least {MIN_EVENTS} false alarms: {required_different_pairs(far):,} {what}; "
+            f"there are {len(ordered):,}; {remedy}"
         )
     return float((ordered[passing - 1] + ordered[passing]) / 2)
 

@@ -20,6 +20,7 @@ from ..io.options import add_arguments, given_values, options_of
 from ..io.text import normalize_flag
 from ..losses.grammar import MAX_LITERAL_CHARS, parse_call, parse_literal
 from ..training.config import TrainConfig
+from ..training.recipes import list_recipes, recipe_values
 
 # The original script uses s = 10 for each of its three losses unless MarginHead.s is given, and its softmax is a cosine
 # softmax: unit embeddings and unit class weights.
@@ -64,6 +65,12 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the fields of `TrainConfig` and the original script's flags; `config_from_options` reads them."""
     add_arguments(parser, TrainConfig)
     parser.add_argument("--pretrained", action="store_true", help="start from timm's pretrained weights")
+    parser.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help=f"settings of a well-known run, which other options change: {', '.join(list_recipes())}; NAME:cpu is a "
+        "variant on generated images that a CPU trains in seconds",
+    )
     seeds = parser.add_argument_group("flags of the original training scripts")
     options = options_of(TrainConfig)
     for name, (flag, dest) in _SEED_SPELLINGS.items():
@@ -83,7 +90,8 @@ def config_from_options(options: argparse.Namespace) -> TrainConfig:
 def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the fields of a `TrainConfig` that the options give, in either spelling."""
     gin = parse_gin(options.gin)
-    values: dict[str, Any] = {**(_SEED_DEFAULTS if options.margin_loss else {}), **given_values(options, TrainConfig)}
+    given = given_values(options, TrainConfig)
+    values: dict[str, Any] = {**(_SEED_DEFAULTS if options.margin_loss else {}), **_recipe_defaults(options), **given}
     for name, (flag, dest) in _SEED_SPELLINGS.items():
         if (theirs := getattr(options, dest)) is not None:
             if (ours := getattr(options, name)) is not None:
@@ -105,12 +113,25 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
     pretrained = {"pretrained": True} if options.pretrained else {}
     augment_sources = (inside, options.augment_options or {}, gin["build_transform"], erasing)
     model_sources = (options.model_options or {}, gin["build_model"], pretrained)
+    if options.augment is not None:
+        values.pop("augment_options", None)  # a recipe's are those of its own augmentation
     if any(augment_sources):
         values["augment_options"] = _merge_settings(augment_sources, "augmentation", "--augment")
     if any(model_sources):
         values["model_options"] = _merge_settings(model_sources, "model", "--model-options")
     if run_name := options.name or os.environ.get("WANDB_NAME"):
         values["name"] = run_name
+    return values
+
+
+def _recipe_defaults(options: argparse.Namespace) -> dict[str, Any]:
+    if options.recipe is None:
+        return {}
+    if options.margin_loss:
+        raise InputError("--recipe and --margin-loss both set many options: give one of them")
+    values = recipe_values(options.recipe)
+    if "data" not in values and options.data is None and options.seed_data is None:
+        raise InputError(f"--recipe {options.recipe} trains on your images: widemargin train DATA --recipe …")
     return values
 
 

@@ -151,6 +151,7 @@ class StackedTrainer:
         config: how to train.
         steps_and_batch: steps and batch size, where they should not follow from the smallest training part here.
         settings: rate, decay and numbers of the margin for each model; by default those of `config` and `spec` for all.
+        sample_weight: [n], a factor of each row's loss; by default 1 for all.
     """
 
     def __init__(
@@ -162,8 +163,10 @@ class StackedTrainer:
         config: MLPConfig,
         steps_and_batch: tuple[int, int] | None = None,
         settings: ModelSettings | None = None,
+        sample_weight: Tensor | None = None,
     ) -> None:
         self.table, self.config, self.step = table, config, 0
+        self.sample_weight = None if sample_weight is None else sample_weight.to(table.x)
         self.steps, self.batch = steps_and_batch or config.steps_and_batch(min(len(part) for part in training))
         dtype, device = table.x.dtype, table.x.device
         starts = [np.random.default_rng([*seed, 0]) for seed in seeds]
@@ -215,9 +218,13 @@ class StackedTrainer:
                 self._group_by_step(self.table.y[order]),
                 self._draw_dropout_masks(count),
             )
+            weights = (
+                None if self.sample_weight is None else self._group_by_step(self.sample_weight[order] / self.batch)
+            )
             for i in range(count):
                 embedded = apply_layers(layers, x[i], [mask[i] for mask in masks])
-                self.objective(embedded, y[i]).backward(mean_weights)  # every model's mean
+                # Every model's mean.
+                self.objective(embedded, y[i]).backward(mean_weights if weights is None else weights[i])
                 self._adamw.step(self._learning_rate(self.step))
                 self.step += 1
             if on_progress is not None:

@@ -18,6 +18,7 @@ from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin, Subcenters
 from ..losses.multilabel import check_multilabel_loss
 from ..losses.pair_loss import PairLoss
+from ..losses.regularizer import Regularizer
 
 
 class StackedHead(nn.Module):
@@ -96,10 +97,15 @@ class StackedHead(nn.Module):
         return self._backend(x, self.bias).logits(margin_values).permute(1, 2, 0)
 
     @property
-    def class_weights(self) -> Tensor:
+    def class_groups(self) -> Tensor:
         """The weights of each class [K, C, S, D]; S = 1 where a class has no sub-centres."""
         subcenters = self.margin.subcenters
-        return torch.unflatten(self.weight.detach(), 1, (-1, 1 if subcenters is None else subcenters.count))
+        return torch.unflatten(self.weight, 1, (-1, 1 if subcenters is None else subcenters.count))
+
+    @property
+    def class_weights(self) -> Tensor:
+        """The same without gradient."""
+        return self.class_groups.detach()
 
     @property
     def has_weight_decay(self) -> bool:
@@ -119,9 +125,14 @@ class StackedCriterion(nn.Module):
         self.bias = nn.Parameter(initial_weight.new_zeros(initial_weight.shape[0], 1, initial_weight.shape[1]))
 
     @property
-    def class_weights(self) -> Tensor:
+    def class_groups(self) -> Tensor:
         """The weights of each class [K, C, 1, D]."""
-        return self.weight.detach().unsqueeze(2)
+        return self.weight.unsqueeze(2)
+
+    @property
+    def class_weights(self) -> Tensor:
+        """The same without gradient."""
+        return self.class_groups.detach()
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits [K, N, C]."""
@@ -164,6 +175,20 @@ class StackedPairLoss(nn.Module):
         return torch.stack([part(x[k], y[k]) for k, part in enumerate(self.parts)])
 
 
+class StackedRegularizer(nn.Module):
+    """A penalty on the class weights of each of K models."""
+
+    has_weight_decay = False
+
+    def __init__(self, regularizer: Regularizer) -> None:
+        super().__init__()
+        self.regularizer = regularizer
+
+    def forward(self, weight: Tensor, y: Tensor) -> Tensor:
+        """Penalty [K, N] under class weights [K, C, S, D]."""
+        return torch.stack([self.regularizer.class_penalties(w, labels) for w, labels in zip(weight, y, strict=True)])
+
+
 class StackedObjective(nn.Module):
     """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights.
 
@@ -197,7 +222,8 @@ class StackedObjective(nn.Module):
         """Loss [K, N]."""
         total: Tensor | None = None
         for factor, part in zip(self.factors, self.parts, strict=True):
-            loss = part(x, y) if factor == 1.0 else factor * part(x, y)
+            loss = part(self.head.class_groups if isinstance(part, StackedRegularizer) else x, y)
+            loss = loss if factor == 1.0 else factor * loss
             total = loss if total is None else total + loss
         assert total is not None
         return total
@@ -219,13 +245,13 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_
     if is_multilabel:
         check_multilabel_loss(total)
     for loss in losses:
-        if not isinstance(loss, Margin | Criterion | PairLoss):
-            raise InputError(f"{loss!r} is not a margin, a pair loss or a classical loss")
+        if not isinstance(loss, Margin | Criterion | PairLoss | Regularizer):
+            raise InputError(f"{loss!r} is not a margin, a pair loss, a regularizer or a classical loss")
         if isinstance(loss, Margin):
             loss.check_label_smoothing(label_smoothing)
         if isinstance(loss, Criterion) and not loss.is_multiclass and not is_multilabel:
             raise InputError(f"{loss.name} does not choose between classes; take cross_entropy, focal or a margin")
-    if all(isinstance(loss, PairLoss) for loss in losses):
+    if all(isinstance(loss, PairLoss | Regularizer) for loss in losses):
         raise InputError(f"{total!r} has no class weights, so it cannot tell classes apart; add a margin to it")
     if label_smoothing and not any(isinstance(loss, Margin) for loss in losses):
         raise InputError(
@@ -233,6 +259,18 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_
             f"write cross_entropy(label_smoothing={label_smoothing:g})"
         )
     return total
+
+
+def head_loss(total: Sum) -> Margin | Criterion:
+    """The first part of a loss that has class weights: the one that decides."""
+    return next(loss for _, loss in total.parts if isinstance(loss, Margin | Criterion))
+
+
+def build_head(total: Sum, initial_weight: Tensor, label_smoothing: float) -> StackedHead | StackedCriterion:
+    """The head of K models without the other parts of the loss, which only training needs."""
+    head = _build_part(head_loss(total), initial_weight, label_smoothing)
+    assert isinstance(head, StackedHead | StackedCriterion)
+    return head
 
 
 def _build_part(
@@ -243,6 +281,8 @@ def _build_part(
         return StackedHead(loss, initial_weight, label_smoothing, margin_values)
     if isinstance(loss, Criterion):
         return StackedCriterion(loss, initial_weight)
+    if isinstance(loss, Regularizer):
+        return StackedRegularizer(loss)
     assert isinstance(loss, PairLoss)
     return StackedPairLoss(loss, initial_weight)
 

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from .plan import (
     plan_tuning,
     run_plan,
 )
+from .recommendation import recommend
 from .results import Result, ResultStore
-from .tune import MAX_TRIALS
+from .tune import check_seconds, check_tuning, check_whole_number
 
 PAGE_FILE_NAME, VERDICT_FILE_NAME = "report.html", "verdict.json"
 
@@ -107,7 +107,7 @@ def compare(
     (True, 'no_evidence')
     """
     config = _check_mlp_config(mlp_config)
-    seconds, trials = _check_tuning(tune, tune_trials)
+    seconds, trials = check_tuning(tune, tune_trials)
     if baselines not in (None, True, False):
         raise InputError(f"baselines must be True, False or None, got {format_value(baselines)}")
     if calibrate not in (True, False):
@@ -127,14 +127,14 @@ def compare(
     plan = ComparisonPlan(
         tables,
         methods,
-        None if cv_repeats is None else _check_whole_number("cv_repeats", cv_repeats),
-        None if folds is None else _check_whole_number("folds", folds),
+        None if cv_repeats is None else check_whole_number("cv_repeats", cv_repeats),
+        None if folds is None else check_whole_number("folds", folds),
         None if stratify is None else bool(stratify),
-        _check_whole_number("seed", seed),
+        check_whole_number("seed", seed),
         config,
-        (os.cpu_count() or 1) if jobs is None else _check_whole_number("jobs", jobs),
+        (os.cpu_count() or 1) if jobs is None else check_whole_number("jobs", jobs),
         quick_baselines=not baselines,
-        baseline_seconds=_check_seconds("baseline_seconds", baseline_seconds),
+        baseline_seconds=check_seconds("baseline_seconds", baseline_seconds),
         calibrate=bool(calibrate),
         metric=deciding,
     )
@@ -161,6 +161,7 @@ def compare(
             data_notes=tuple(map(describe_table, tables)),
             command=call,
         )
+        comparison = replace(comparison, recommendation=recommend(comparison, tables, store.folder))
         if store.folder is not None:
             comparison.to_html(store.folder / PAGE_FILE_NAME)
             write_text_atomic(store.folder / VERDICT_FILE_NAME, comparison.to_json())
@@ -192,31 +193,6 @@ def _check_mlp_config(given: Any) -> MLPConfig | dict[str, Any]:
     values = dict(given)
     MLPConfig(**values)  # one with a mistake is refused before any table is read
     return values
-
-
-def _check_tuning(tune: Any, tune_trials: Any) -> tuple[float | None, int | None]:
-    """Seconds and number of trials; None for what is not asked for."""
-    trials = None if tune_trials is None else _check_whole_number("tune_trials", tune_trials)
-    if trials is not None and not 1 <= trials <= MAX_TRIALS:
-        raise InputError(f"tune_trials must be from 1 to {MAX_TRIALS}, got {trials}")
-    if tune is None or tune is False:
-        return None, trials
-    seconds = DEFAULT_TUNE_SECONDS if tune is True else _check_seconds("tune", tune)
-    if not seconds > 0:
-        raise InputError(f"tune must be above 0 seconds, got {seconds:g}")
-    return seconds, trials
-
-
-def _check_whole_number(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, got {format_value(value)}")
-    return int(value)
-
-
-def _check_seconds(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name} must be a number of seconds, got {format_value(value)}")
-    return float(value)
 
 
 def _print_notes(notes: Sequence[str]) -> None:

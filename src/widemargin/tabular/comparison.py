@@ -25,6 +25,7 @@ from ..stats.verdict import VerdictKind, negate_scores
 from .config import MLPConfig
 from .fit_checks import baseline_caution, low_train_accuracy_caution, no_statement_verdict
 from .metric_choice import check_metric, defined_folds, select_scores
+from .recommendation import Recommendation
 from .results import Result
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ class Comparison:
     """How to make it again, as the page shows it."""
     metric: str = "accuracy"
     """What decides ranks, tests, intervals, verdict and best: a name of `widemargin.metrics.classification.METRICS`."""
+    recommendation: Recommendation | None = None
+    """What to use, and the command that fits it; None where it was not `compare` that made the comparison."""
 
     @property
     def results(self) -> tuple[Result, ...]:
@@ -254,7 +257,9 @@ class Comparison:
             {"set": one.set, "kind": one.kind, "verdict": one.verdict, "adjusted_p": dict(one.adjusted_p)}
             for one in self.sets
         ]
-        known = {"metric": self.metric, "kind": self.kind, "verdict": self.verdict, "sets": sets}
+        known: dict[str, Any] = {"metric": self.metric, "kind": self.kind, "verdict": self.verdict, "sets": sets}
+        if self.recommendation is not None:
+            known["recommendation"] = self.recommendation.sentence
         return json.dumps(known, indent=1, ensure_ascii=False) + "\n"
 
     @overload

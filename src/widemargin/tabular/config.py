@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 from ..io.errors import InputError
 from ..io.options import Config, add_arguments, document_options, given_values, option
 
+DEFAULT_LOSS = "arcgrad(s=5)"
+"""The loss of `MarginClassifier` and `fit` unless another is named."""
 DEFAULT_BASELINE_SECONDS = 60.0
 """Seconds of each baseline on each table."""
 
@@ -132,6 +134,22 @@ def _round_digits(value: float) -> float:
 
 
 # Options that every command on tables shares.
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    """How a table is read."""
+    parser.add_argument("--target", metavar="COLUMN", help="column with the classes (default: the last)")
+    parser.add_argument(
+        "--target-is-class",
+        action="store_true",
+        help="treat a numeric target as classes, however many distinct values it has",
+    )
+    parser.add_argument(
+        "--decimal",
+        choices=[",", "."],
+        metavar="SIGN",
+        help="decimal sign (, or .) of ambiguous columns, such as 1,234",
+    )
 
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:

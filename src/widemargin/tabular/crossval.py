@@ -142,7 +142,7 @@ def cross_validate(
     temperatures: list[float] | None = None
     if inner:
         inner_jobs = [TrainingJob(part.training, inner_seed(seed, k)) for k, part in enumerate(inner)]
-        temperatures = _inner_temperatures(models, inner, inner_jobs, scale_progress(on_progress, 1.0 - share))
+        temperatures = inner_temperatures(models, inner, inner_jobs, scale_progress(on_progress, 1.0 - share))
     return evaluate_models(models, split, jobs, temperatures, scale_progress(on_progress, share), begun, calibrate)
 
 
@@ -204,7 +204,7 @@ def inner_seed(seed: int, place: int) -> tuple[int, int, int]:
     return seed, place // INNER_FOLDS, 7 + place % INNER_FOLDS
 
 
-def _inner_temperatures(
+def inner_temperatures(
     models: StackedModels,
     inner: Sequence[Partition],
     jobs: Sequence[TrainingJob],

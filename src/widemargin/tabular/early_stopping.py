@@ -59,7 +59,10 @@ class EarlyStopping:
         device = trainer.table.x.device
         self._rows = torch.from_numpy(np.stack([np.resize(part, longest) for part in validation])).to(device)
         counts = torch.tensor([len(part) for part in validation], device=device)
-        self._counts, self._is_real = counts, torch.arange(longest, device=device) < counts.unsqueeze(1)
+        self._is_real = torch.arange(longest, device=device) < counts.unsqueeze(1)
+        weight = trainer.sample_weight
+        self._row_weights = self._is_real.double() if weight is None else self._is_real * weight[self._rows].double()
+        self._totals = self._row_weights.sum(1).clamp_min(torch.finfo(torch.float64).tiny)
         models = len(validation)
         self.accuracies: list[NDArray[np.float64]] = []
         """Validation accuracy [K] of every check."""
@@ -109,11 +112,12 @@ class EarlyStopping:
         step = max(1, _CHUNK_VALUES // (models * width))
         for start in range(0, longest, step):
             rows, is_real = self._rows[:, start : start + step], self._is_real[:, start : start + step]
+            weights = self._row_weights[:, start : start + step]
             logits, truth = self.trainer.logits(rows).double(), y[rows]
             right, losses = _answers_and_losses(logits, truth)
-            correct += (right & is_real).sum(1)
-            log_loss += torch.where(is_real, losses, 0.0).sum(1)
-        return correct / self._counts, (log_loss / self._counts).nan_to_num(torch.inf)
+            correct += (right * weights).sum(1)
+            log_loss += (torch.where(is_real, losses, 0.0) * weights).sum(1)
+        return correct / self._totals, (log_loss / self._totals).nan_to_num(torch.inf)
 
     def _tensors(self) -> list[Tensor]:
         """What decides about predictions, [K, …] each: network, class weights and the margin's own numbers."""

@@ -63,6 +63,8 @@ class StackedModels:
     config: MLPConfig
     seed: int
     dtype: torch.dtype = torch.float32
+    sample_weight: torch.Tensor | None = None
+    """[n], a factor of each row's loss."""
 
     def train(
         self,
@@ -71,7 +73,7 @@ class StackedModels:
         settings: ModelSettings | None = None,
     ) -> Iterator[TrainedBlock]:
         """Train a model for each job; blocks come one after the other, so that only one is in memory."""
-        config, y, num_classes = self.config, self.table.y, len(self.table.class_names)
+        config = self.config
         known: dict[tuple[int, tuple[int, ...]], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
         held_out = [  # trials of one part hold the same rows out
             known.setdefault((id(job.rows), job.seed), known.get((id(job.rows), job.seed)) or self._hold_out(job))
@@ -82,7 +84,7 @@ class StackedModels:
         stacks = math.ceil(len(jobs) / self._models_per_stack(len(jobs), steps_and_batch))
         for block in np.array_split(np.arange(len(jobs)), stacks):
             rows = [training[k] for k in block]
-            stacked_table = build_stacked_table(self.encoded, y, num_classes, rows, self.dtype, config)
+            stacked_table = self._stacked_table(rows)
             if self._is_prepared:
                 stacked_table = stacked_table.prepare()
             trainer = StackedTrainer(
@@ -93,6 +95,7 @@ class StackedModels:
                 config,
                 steps_and_batch,
                 None if settings is None else settings.take(torch.from_numpy(block)),
+                self.sample_weight,
             )
             validation = [held_out[k][1] for k in block] if config.val_fraction else None
             on_steps = None if on_progress is None else _progress_of_steps(on_progress, steps_and_batch[0] * stacks)
@@ -105,9 +108,7 @@ class StackedModels:
         steps_and_batch = self.config.steps_and_batch(min(len(rows) for rows in training))
         limit = self._models_per_stack(len(jobs), steps_and_batch)
         chosen = jobs[:limit]
-        table = build_stacked_table(
-            self.encoded, self.table.y, len(self.table.class_names), training[:limit], self.dtype, self.config
-        )
+        table = self._stacked_table(training[:limit])
         seeds = [job.seed for job in chosen]
         trainer = StackedTrainer(self._loss_with_counts, table, training[:limit], seeds, self.config, steps_and_batch)
         trainer.run(2)
@@ -115,6 +116,11 @@ class StackedModels:
         trainer.run(steps)
         done = min(steps, trainer.steps - 2)
         return (time.perf_counter() - begun) * trainer.steps / max(1, done) * len(jobs) / len(chosen)
+
+    def _stacked_table(self, parts: Sequence[NDArray[np.int64]]) -> StackedTable:
+        """The table as the models that learn from `parts` of it see it."""
+        y, num_classes = self.table.y, len(self.table.class_names)
+        return build_stacked_table(self.encoded, y, num_classes, parts, self.dtype, self.config)
 
     @property
     def _loss_with_counts(self) -> Sum | Loss:

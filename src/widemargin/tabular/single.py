@@ -1,21 +1,27 @@
-"""One model on a bare matrix: column scaling, training with early stopping, and predictions on new rows.
+"""One model on the rows of a matrix: column scaling, training with early stopping, and predictions on new rows.
 
 Training is a stack of one (`batched`), so a single model is the model a fold of a comparison would be. What is kept
 of it is what new rows need, on the CPU and in double precision: predictions then do not depend on how
 rows are batched, and a saved model opens on any machine.
+
+Rows come in blocks (`RowSource`), so that a table need not be in memory in double precision: scaling is learnt from
+a bounded number of training rows, and every block becomes the inputs of the network at once, which are kept in the
+precision of training.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.tabular.encode import EncodedTable
+from ..data.tabular.table import Table
 from ..io.errors import InputError
 from ..losses.base import Loss
 from ..losses.class_counts import with_class_counts
@@ -24,6 +30,55 @@ from .batched import StackedNetwork, StackedTable, StackedTrainer
 from .batched_objective import StackedCriterion, StackedHead
 from .config import MLPConfig
 from .early_stopping import EarlyStopping, train_with_validation
+from .model_stacks import StackedModels, build_stacked_table
+
+MAX_STATISTICS_ROWS = 1 << 18
+"""Training rows up to which scaling and decorrelation are learnt from all of them."""
+MAX_STATISTICS_VALUES, MIN_STATISTICS_ROWS = 1 << 24, 1 << 12
+"""Of more rows, numbers of those that are drawn by chance for it, 128 MiB; but so many rows at the least."""
+BLOCK_VALUES = 1 << 22
+"""Numbers of a block of rows."""
+
+
+class RowSource(Protocol):
+    """Rows that can be had in blocks, in double precision, and some of them by their numbers."""
+
+    num_columns: int
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Rows [m, F] by their numbers, in ascending order."""
+
+    def blocks(self) -> Iterator[NDArray[np.float64]]:
+        """All rows, some at a time."""
+
+
+class MatrixRows:
+    """Rows of a matrix, dense or sparse; a number too large to learn from is refused."""
+
+    def __init__(self, x: Any) -> None:
+        self.x, self.num_columns = x, int(x.shape[1])
+        self._step = max(1, BLOCK_VALUES // max(1, self.num_columns))
+        first = 0
+        for block in self.blocks():
+            check_magnitude(block, first_row=first)
+            first += len(block)
+
+    def __len__(self) -> int:
+        return int(self.x.shape[0])
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return to_dense(self.x if len(rows) == len(self) else self.x[rows])
+
+    def blocks(self) -> Iterator[NDArray[np.float64]]:
+        for start in range(0, len(self), self._step):
+            yield to_dense(self.x[start : start + self._step])
+
+
+def to_dense(x: Any) -> NDArray[np.float64]:
+    """A matrix or a part of one as an array in double precision."""
+    return np.asarray(x.toarray() if hasattr(x, "toarray") else x, np.float64)
 
 
 class ColumnScaler(NamedTuple):
@@ -33,13 +88,15 @@ class ColumnScaler(NamedTuple):
     scale: NDArray[np.float64]
 
     @classmethod
-    def fit(cls, x: NDArray[np.float64]) -> ColumnScaler:
-        """Median, and largest distance from it; 0 and 1 where a column has none."""
-        known = ~np.isnan(x).all(axis=0)
+    def fit(cls, x: NDArray[np.float64], is_numeric: NDArray[np.bool_] | None = None) -> ColumnScaler:
+        """Median, and largest distance from it; 0 and 1 where a column has none, and for levels of categories."""
         center, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
-        center[known] = np.nanmedian(x[:, known], axis=0)
-        scale[known] = np.nanmax(np.abs(x[:, known] - center[known]), axis=0)
-        return cls(center, np.where(scale > 0, scale, 1.0))
+        for place in range(x.shape[1]):
+            known = x[:, place][~np.isnan(x[:, place])]
+            if len(known) and (is_numeric is None or is_numeric[place]):
+                center[place] = np.median(known)
+                scale[place] = np.abs(known - center[place]).max() or 1.0
+        return cls(center, scale)
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         return (np.asarray(x, np.float64) - self.center) / self.scale
@@ -61,7 +118,99 @@ def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int 
     return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
 
 
-_EMBED_CHUNK_VALUES = 1 << 22
+def learn_preprocessing(
+    source: RowSource,
+    codes: NDArray[np.int64],
+    num_classes: int,
+    training: NDArray[np.int64],
+    config: MLPConfig,
+    *,
+    is_numeric: NDArray[np.bool_] | None,
+    standardize: bool,
+    seed: int,
+) -> tuple[ColumnScaler, StackedTable]:
+    """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
+    rows = training
+    if len(rows) > MAX_STATISTICS_ROWS:
+        most = max(MIN_STATISTICS_ROWS, MAX_STATISTICS_VALUES // source.num_columns)
+        count = min(MAX_STATISTICS_ROWS, most)
+        rows = np.sort(np.random.default_rng([seed, 8]).choice(rows, count, replace=False))
+    x = source.take(rows)
+    numeric = np.ones(x.shape[1], np.bool_) if is_numeric is None else is_numeric
+    scaler = ColumnScaler.fit(x, numeric)
+    encoded = EncodedTable(scaler(x), numeric, ())
+    table = build_stacked_table(encoded, codes[rows], num_classes, [np.arange(len(rows))], torch.float64, config)
+    if not standardize:
+        scale, center = (torch.from_numpy(values).view_as(table.scale) for values in (scaler.scale, scaler.center))
+        table = replace(table, scale=scale, shift=center, decorrelation=None, projection=None)  # back to X as it was
+    # In these units the median is 0: it also stands in for what will only be missing in new rows.
+    return scaler, replace(
+        table, x=torch.empty(0, x.shape[1]), y=torch.empty(0), fill=torch.zeros_like(table.scale)
+    )  # a model carries no rows along
+
+
+def network_inputs(
+    source: RowSource,
+    scaler: ColumnScaler,
+    table: StackedTable,
+    dtype: torch.dtype,
+    device: torch.device,
+    on_progress: Callable[[float], None] | None = None,
+) -> Tensor:
+    """All rows [n, P] as the network sees them; `on_progress` gets the share of them in each block."""
+    width = table.num_inputs
+    found = torch.empty(len(source), width, dtype=dtype, device=device)
+    first = 0
+    for block in source.blocks():
+        found[first : first + len(block)] = preprocess_rows(table, scaler(block), first).to(device, dtype)
+        first += len(block)
+        if on_progress is not None:
+            on_progress(len(block) / len(source))
+    return found
+
+
+class InputModels(StackedModels):
+    """Models on rows that are the inputs of the network already, for tuning and calibration on inner folds."""
+
+    @classmethod
+    def build(
+        cls,
+        inputs: Tensor,
+        y: NDArray[np.int64],
+        num_classes: int,
+        spec: Sum | Loss,
+        config: MLPConfig,
+        seed: int,
+        sample_weight: Tensor | None,
+    ) -> InputModels:
+        """Of inputs [n, P] on the CPU and classes [n]."""
+        table = Table("X", (), y, tuple(map(str, range(num_classes))))
+        plain = replace(config, max_components=0, screening=0.0)  # is done
+        encoded = EncodedTable(inputs.numpy(), np.ones(inputs.shape[1], np.bool_), ())
+        return cls(encoded, table, spec, plain, seed, inputs.dtype, sample_weight)
+
+    @property
+    def _is_prepared(self) -> bool:
+        return True
+
+    def _stacked_table(self, parts: Sequence[NDArray[np.int64]]) -> StackedTable:
+        return _InputTable(
+            torch.from_numpy(self.encoded.x), torch.from_numpy(self.table.y), len(self.table.class_names)
+        )
+
+
+class _InputTable(StackedTable):
+    """Rows that all models see as they are."""
+
+    def __init__(self, x: Tensor, y: Tensor, num_classes: int) -> None:
+        nothing = x.new_empty(0)
+        super().__init__(x, y, num_classes, nothing, nothing)
+
+    def prepare(self) -> StackedTable:
+        return self
+
+    def preprocess(self, indices: Tensor) -> Tensor:
+        return self.x.index_select(0, indices.flatten()).view(*indices.shape, -1)
 
 
 @dataclass(frozen=True)
@@ -88,12 +237,21 @@ class TrainedMLP:
     def embed(self, x: NDArray[np.float64]) -> Tensor:
         """Embeddings [n, D] of a matrix [n, F]."""
         widths = (x.shape[1], *(weight.shape[2] for weight in self.network.weights))
-        step = max(1, _EMBED_CHUNK_VALUES // max(widths))
-        found = [self._embed_chunk(x[start : start + step], start) for start in range(0, len(x), step)]
-        return torch.cat(found)
+        step = max(1, BLOCK_VALUES // max(widths))
+        chunks = (to_dense(x[start : start + step]) for start in range(0, x.shape[0], step))
+        return torch.cat([self.network_outputs(self._inputs(chunk, k * step)) for k, chunk in enumerate(chunks)])
 
-    def _embed_chunk(self, x: NDArray[np.float64], first_row: int) -> Tensor:
-        embedded: Tensor = self.network(preprocess_rows(self.preprocessing, self.scaler(x), first_row).unsqueeze(0))[0]
+    def inputs(self, x: NDArray[np.float64]) -> Tensor:
+        """Rows [n, P] as the network sees them."""
+        return self._inputs(to_dense(x), 0)
+
+    def _inputs(self, x: NDArray[np.float64], first_row: int) -> Tensor:
+        return preprocess_rows(self.preprocessing, self.scaler(x), first_row)
+
+    @torch.no_grad()
+    def network_outputs(self, inputs: Tensor) -> Tensor:
+        """Embeddings [n, D] of inputs [n, P]."""
+        embedded: Tensor = self.network(inputs.unsqueeze(0))[0]
         return embedded
 
     @torch.no_grad()
@@ -106,28 +264,34 @@ def train_single(
     spec: Sum | Loss,
     scaler: ColumnScaler,
     table: StackedTable,
+    inputs: Tensor,
+    y: Tensor,
     parts: tuple[NDArray[np.int64], NDArray[np.int64] | None],
     config: MLPConfig,
     *,
     seed: int,
-    patience: int,
-    dtype: torch.dtype,
-    device: torch.device,
+    sample_weight: Tensor | None = None,
     on_progress: Callable[[str], None] | None = None,
+    on_steps: Callable[[float], None] | None = None,
 ) -> tuple[TrainedMLP, TrainingHistory]:
-    """Train one model on the training part of a table's rows.
+    """Train one model on the training part of rows.
 
-    With a validation part training stops early, see `early_stopping`.
+    Args:
+        scaler, table: how rows became `inputs`, which goes with the model.
+        inputs: all rows as the network sees them, on the device and in the precision of training.
+        y: classes [n], or booleans [n, C] where rows have several labels.
+        parts: training rows, and those held out for early stopping, see `early_stopping`.
+        sample_weight: [n], a factor of each row's loss.
+        on_progress: gets a line now and then, for people.
+        on_steps: gets the share of the training that was done since its last call.
     """
     training, validation = parts
-    flat = preprocess_rows(table, table.x.numpy()).to(device, dtype)
-    zeros, ones = flat.new_zeros(1, 1, flat.shape[1]), flat.new_ones(1, 1, flat.shape[1])
-    device_table = StackedTable(flat, table.y.to(device), table.num_classes, zeros, ones)
+    device_table = _InputTable(inputs, y.to(inputs.device), table.num_classes)
     with torch.enable_grad():
-        if table.y.ndim == 1:
-            counts = torch.bincount(table.y[torch.from_numpy(training)], minlength=table.num_classes).tolist()
+        if y.ndim == 1:
+            counts = torch.bincount(y[torch.from_numpy(training)], minlength=table.num_classes).tolist()
             spec = with_class_counts(spec, counts)
-        trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config)
+        trainer = StackedTrainer(spec, device_table, [training], [(seed, 0)], config, sample_weight=sample_weight)
         losses: list[Tensor] = []
         hook = trainer.objective.register_forward_hook(lambda *call: losses.append(call[2].detach().mean()))
 
@@ -139,7 +303,8 @@ def train_single(
         stopping = train_with_validation(
             trainer,
             None if validation is None else [validation],
-            patience,
+            config.patience,
+            None if on_steps is None else lambda count: on_steps(count / trainer.steps),
             on_check=None if on_progress is None else report,
         )
         hook.remove()
@@ -152,5 +317,4 @@ def train_single(
     per_step = torch.stack(losses).to("cpu", torch.float64).numpy()
     passes = np.arange(len(per_step)) * trainer.batch // len(training)
     means = np.bincount(passes, per_step) / np.bincount(passes)
-    bare = replace(table, x=torch.empty(0, flat.shape[1]), y=torch.empty(0))  # a model carries no rows along
-    return TrainedMLP(scaler, bare, network, head), TrainingHistory(means.tolist(), trainer.step, scores)
+    return TrainedMLP(scaler, table, network, head), TrainingHistory(means.tolist(), trainer.step, scores)

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encode import encode
 from ..data.tabular.table import Table
+from ..io.errors import InputError, format_value
 from ..losses.base import Loss
 from ..losses.grammar import Sum
 from ..losses.margin import Margin
 from ..metrics.classification import METRICS, compute_metrics, fit_temperature, softmax
 from .batched import ModelSettings
 from .batched_objective import check_stacked_loss
-from .config import MLPConfig
+from .config import DEFAULT_TUNE_SECONDS, MLPConfig
 from .crossval import INNER_FOLDS, Partition, Score, evaluate_models, inner_partitions, scale_progress
 from .model_stacks import StackedModels, TrainingJob, part_logits, predictions
 
@@ -110,6 +112,33 @@ def draw_trials(loss: str | Sum | Loss, config: MLPConfig, count: int, seed: int
     return trials
 
 
+def check_tuning(tune: Any, tune_trials: Any) -> tuple[float | None, int | None]:
+    """Seconds and number of trials; None for what is not asked for."""
+    trials = None if tune_trials is None else check_whole_number("tune_trials", tune_trials)
+    if trials is not None and not 1 <= trials <= MAX_TRIALS:
+        raise InputError(f"tune_trials must be from 1 to {MAX_TRIALS}, got {trials}")
+    if tune is None or tune is False:
+        return None, trials
+    seconds = DEFAULT_TUNE_SECONDS if tune is True else check_seconds("tune", tune)
+    if not seconds > 0:
+        raise InputError(f"tune must be above 0 seconds, got {seconds:g}")
+    return seconds, trials
+
+
+def check_whole_number(name: str, value: Any) -> int:
+    """A setting that is a whole number."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise InputError(f"{name} must be a whole number, got {format_value(value)}")
+    return int(value)
+
+
+def check_seconds(name: str, value: Any) -> float:
+    """A setting that is a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(f"{name} must be a number of seconds, got {format_value(value)}")
+    return float(value)
+
+
 def choose_trials(budget: float, seconds_per_trial: float) -> int:
     """How many trials of every loss fit into a budget of seconds.
 
@@ -164,12 +193,47 @@ def seconds_per_trial(
     """Seconds that one trial of all losses takes on a table, from a few steps of a few models of each."""
     encoded = encode(table)
     inner = _inner_split(split, table.y, config, seed)
-    total = 0.0
-    for loss in losses:
-        models = StackedModels(encoded, table, loss, config, seed)
-        jobs = [TrainingJob(inner[k % len(inner)].training, (seed, k)) for k in range(_PILOT_MODELS)]
-        total += models.time_steps(jobs, _PILOT_STEPS) * len(inner) / len(jobs)
-    return total
+    return sum(_time_trial(StackedModels(encoded, table, loss, config, seed), inner) for loss in losses)
+
+
+def _time_trial(models: StackedModels, inner: Sequence[Partition]) -> float:
+    """Seconds of one trial on all inner parts, by a few steps of a few models."""
+    jobs = [TrainingJob(inner[k % len(inner)].training, (models.seed, k)) for k in range(_PILOT_MODELS)]
+    return models.time_steps(jobs, _PILOT_STEPS) * len(inner) / len(jobs)
+
+
+class TunedSettings(NamedTuple):
+    """What tuning chose for one model."""
+
+    values: dict[str, float]
+    """lr, weight_decay and, where the loss has them, s and m."""
+    temperature: float
+    """That of the inner models with these values."""
+    trials: int
+
+
+def tune_single(
+    models: StackedModels,
+    *,
+    seconds: float | None,
+    trials: int | None,
+    metric: str = "accuracy",
+    on_progress: Callable[[float], None] | None = None,
+) -> TunedSettings:
+    """Tune one loss on inner folds of all rows, as `tune_and_cross_validate` does on those of a training part.
+
+    Args:
+        models: the loss, its settings and the rows.
+        seconds: budget, which determines the number of trials.
+        trials: the number itself, instead.
+    """
+    rows = np.arange(len(models.table.y))
+    inner = _inner_split([Partition(rows, rows[:0])], models.table.y, models.config, models.seed)
+    count = trials or choose_trials(seconds or DEFAULT_TUNE_SECONDS, _time_trial(models, inner))
+    tried = draw_trials(models.loss, models.config, count, models.seed)
+    choice = next(_choose_by_fold(models, inner, tried, _inner_folds_per_part(models.config), metric, on_progress))
+    values = {name: float(f"{value:.4g}") for name, value in tried[choice.trial].items()}
+    return TunedSettings(values, choice.temperature, count)
 
 
 def _inner_folds_per_part(config: MLPConfig) -> int:

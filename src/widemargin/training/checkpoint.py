@@ -45,7 +45,7 @@ def save(
     from safetensors.torch import save_file
 
     fresh = folder.with_name(folder.name + ".new")
-    _remove(fresh)
+    remove(fresh)
     try:
         fresh.mkdir(parents=True)
         save_file(clone_contiguous(model), fresh / _MODEL_FILE)
@@ -57,20 +57,20 @@ def save(
             with path.open("rb") as file:
                 os.fsync(file.fileno())
     except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
-        _remove(fresh)
+        remove(fresh)
         raise
     _fsync_folder(fresh)
     old = folder.with_name(folder.name + ".old")
     if folder.exists():  # else an earlier kill has left `old` as the only good one
-        _remove(old)
+        remove(old)
         folder.rename(old)
     fresh.rename(folder)
     _fsync_folder(folder.parent)
     if not keep_backup:
-        _remove(old)
+        remove(old)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove whatever has this name: `rmtree` waits at a pipe for ever, and leaves a link where it is."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
@@ -295,7 +295,7 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, so
 
     `sources` maps each tensor to its file, for the message.
     """
-    initial_non_finite = non_finite_names(module.state_dict())
+    initial_non_finite = non_finite_names(local_state_dict(module))
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:
@@ -303,7 +303,14 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, so
         raise InputError(f"{where}: these weights belong to another model ({first})") from None
     except InputError as error:  # a head's own words
         raise InputError(f"{where}: {error}") from None
-    check_finite(module.state_dict(), sources, initial_non_finite)
+    check_finite(local_state_dict(module), sources, initial_non_finite)
+
+
+def local_state_dict(module: nn.Module) -> dict[str, Any]:
+    """The state dict of a module, of class weights that are split over processes this process's part."""
+    return {
+        name: value.to_local() if hasattr(value, "to_local") else value for name, value in module.state_dict().items()
+    }
 
 
 def non_finite_names(tensors: Mapping[str, Any]) -> set[str]:

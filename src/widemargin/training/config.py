@@ -18,6 +18,9 @@ SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
 ON_BAD_IMAGE = ("stop", "skip")
 CLASS_WEIGHTS = ("none", "balanced", "effective")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "64-true")
+HEAD_BACKENDS = ("auto", "dense", "stream", "sharded", "sampled")
+SAMPLINGS = ("uniform", "balanced", "square_root")
+SELECTION_METRICS = ("auto", "top1", "map", "recall1", "tar", "knn")
 
 
 def parse_mapping(text: str, where: str) -> Any:
@@ -51,18 +54,48 @@ class TrainConfig(Config):
         positional=True,
         metavar="DATA",
     )
-    model: str = option("resnet18", "resnet18, resnet34, fast, or any timm model", positional=True, metavar="MODEL")
+    model: str = option(
+        "resnet18",
+        "resnet18, resnet34, fast, iresnet18 to iresnet100, mobilefacenet, or any timm model",
+        positional=True,
+        metavar="MODEL",
+    )
     loss: str = option(
         "arcgrad(s=10)",
         'a loss such as "arcgrad(s=10)" or "softmax + 0.02*center"',
         positional=True,
         metavar="LOSS",
     )
+    backend: str = option(
+        "auto",
+        "how the head computes the loss: dense holds all logits, stream walks over blocks of classes, sharded splits "
+        "the classes over the processes, sampled looks at a part of them (Partial FC), auto is dense or stream by size",
+        choices=HEAD_BACKENDS,
+    )
+    sample_rate: float = option(
+        1.0,
+        "part of the classes that a step of a sampled or sharded head looks at",
+        low=0,
+        open_low=True,
+        high=1,
+    )
     epochs: int = option(120, "passes over the training images", low=1)
     batch_size: int = option(256, "images per step, all processes together", low=1)
     seed: int = option(0, "random seed", low=0, high=2**63 - 1)
     opt: str = option("adam", "optimizer", choices=OPTIMIZERS)
     lr: float = option(0.001, "peak learning rate", low=0)
+    head_lr_scale: float = option(1.0, "learning rate of the head as a multiple of lr", low=0, open_low=True)
+    freeze: str | None = option(
+        None,
+        "parts of the backbone that are not trained, by the beginning of their names: conv1,layer1; all for all of it",
+        kind=str,
+        metavar="NAMES",
+    )
+    freeze_epochs: int = option(
+        0,
+        "epochs at the start in which only the head and the layers behind the backbone are trained (two stages)",
+        low=0,
+    )
     weight_decay: float = option(5e-4, "weight decay; not applied to biases, norms and normalised class weights", low=0)
     momentum: float = option(0.9, "momentum of sgd", low=0)
     schedule: str = option("onecycle", "learning rate schedule", choices=SCHEDULES)
@@ -101,6 +134,12 @@ class TrainConfig(Config):
         "images of each class in a batch (P×K sampling), for pair and triplet losses; 0 samples images uniformly",
         low=0,
     )
+    sampling: str = option(
+        "uniform",
+        "how often an image is drawn: uniform once an epoch, balanced so that every class is drawn equally often, "
+        "square_root by the root of the size of its class",
+        choices=SAMPLINGS,
+    )
     unseen_classes: float = option(
         0.0,
         "fraction of the classes that is excluded from training and used for the final evaluation only",
@@ -133,10 +172,36 @@ class TrainConfig(Config):
         high=1,
         open_high=True,
     )
+    val_classes: float = option(
+        0.0,
+        "fraction of the training classes that is held out whole to select `best`: identities that are neither trained "
+        "on nor reported",
+        low=0,
+        high=1,
+        open_high=True,
+    )
+    select_by: str = option(
+        "auto",
+        "metric that selects `best`: top1 or map (mean average precision) of held-out images, recall1 or tar (true "
+        "accepts at a false accept rate of 0.1 %, or 1 % where pairs are few) of their embeddings, knn of the probe; "
+        "auto: top1, map or recall1",
+        choices=SELECTION_METRICS,
+    )
+    knn_probe: int = option(
+        0,
+        "neighbours of a k-NN classification of held-out images by training images, after each epoch; 0: none",
+        low=0,
+    )
     accumulate: int = option(1, "batches whose gradients are accumulated per optimizer step", low=1)
     clip: float = option(0.0, "maximum gradient norm; 0 disables clipping", low=0)
     ema: float = option(
         0.0, "decay of the moving average of the weights, which is evaluated; 0: none", low=0, high=1, open_high=True
+    )
+    average_last: int = option(
+        0, "epochs at the end whose weights are averaged into the checkpoint `average`, evaluated too; 0: none", low=0
+    )
+    grad_checkpointing: bool = option(
+        False, "recompute activations in the backward pass: less memory, about a third more time"
     )
     precision: str = option("32-true", "numerical precision of a step", choices=PRECISIONS)
     compile: bool = option(False, "compile the step with torch.compile")
@@ -145,6 +210,7 @@ class TrainConfig(Config):
         True, "synchronise batch norm over the GPUs of a run; torch cannot do this for CPU processes"
     )
     ckpt_freq: int = option(0, "epochs between additional checkpoints; 0 keeps only the last one", low=0)
+    device: str = option("auto", "auto, cpu, cuda, cuda:1 or mps", metavar="DEVICE")
     init_from: str | None = option(None, "initialise the backbone from another run", kind=str, metavar="RUN")
     name: str | None = option(None, "name of the run (also WANDB_NAME)", kind=str)
 
@@ -182,6 +248,27 @@ class TrainConfig(Config):
             return cls.from_json(bounded.read_file(path, bounded.MAX_JSON_BYTES), str(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error}); is {folder} a run?") from None
+
+
+def check_combinations(config: TrainConfig) -> None:
+    """Refuse settings of a new run that contradict each other; those of a finished run are read as they are."""
+    if config.warmup_epochs > config.epochs:
+        raise InputError(
+            f"warmup_epochs={config.warmup_epochs:g} is longer than the run of {config.epochs} epochs, which would end "
+            "before its learning rate is reached; use fewer"
+        )
+    if config.warmup_epochs and config.schedule == "onecycle":
+        raise InputError("warmup_epochs is for other schedules: onecycle has its own warm-up; use schedule=cosine")
+    if config.val_classes and config.val_fraction:
+        raise InputError("val_classes and val_fraction both define what is held out; give one of them")
+    if config.val_classes and config.select_by in ("top1", "map"):
+        raise InputError(
+            f"select_by={config.select_by} needs the training classes; with val_classes use recall1 or tar"
+        )
+    if config.select_by == "knn" and not config.knn_probe:
+        raise InputError("select_by=knn needs the probe: give knn_probe, the number of neighbours, such as 20")
+    if config.average_last > config.epochs:
+        raise InputError(f"average_last={config.average_last} is more than the {config.epochs} epochs of the run")
 
 
 def format_with_options(name: str, options: Mapping[str, Any]) -> str:

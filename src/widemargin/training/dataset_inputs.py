@@ -120,8 +120,9 @@ class DatasetBatches:
         self.samples, self.inputs, self.seed = samples, inputs, config.seed
         self.given = None
         if inputs.sampler is None:
-            args = (config.batch_size // inputs.world_size, config.seed, inputs.rank, inputs.world_size)
-            self.order = make_sampler(samples.y, config.per_class, *args, config.repeated_augmentation)
+            size, ranks = inputs.batch_size // inputs.world_size, (inputs.rank, inputs.world_size)
+            args = (size, config.seed, *ranks, config.repeated_augmentation)
+            self.order = make_sampler(samples.y, config.per_class, *args, sampling=config.sampling)
         else:
             self.given = GivenSampler(inputs.sampler, len(samples), config, inputs.rank, inputs.world_size)
 
@@ -278,7 +279,7 @@ class GivenObjects:
             if config.model_options:
                 raise InputError("model_options are only for a model given by name, not for a module")
         if self.train is not None:
-            for name, neutral in (("unseen_classes", 0.0), ("input_size", None)):
+            for name, neutral in (("unseen_classes", 0.0), ("val_classes", 0.0), ("input_size", None)):
                 if getattr(config, name) != neutral:
                     raise InputError(
                         f"{name} is only for named image sets and folders, not for a dataset passed as train"

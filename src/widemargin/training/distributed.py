@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..io.errors import InputError
+from ..io.errors import InputError, format_value
 from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
@@ -49,7 +49,7 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
         raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
     if config.batch_size % world_size:
         raise InputError(f"batch_size {config.batch_size} cannot be divided among {world_size} processes")
-    accelerator = "cpu" if not torch.cuda.is_available() and not torch.backends.mps.is_available() else "auto"
+    accelerator, devices = _accelerator_of(config.device, devices, world_size)
     fabric = Fabric(
         accelerator=accelerator,
         devices=local_world_size if devices == "auto" else devices,
@@ -66,6 +66,21 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
         why = " ".join(str(error).split())[:200]
         raise InputError(f"the {world_size} processes did not connect within {timeout:g} s ({why})") from None
     return fabric
+
+
+def _accelerator_of(device: str, devices: Any, world_size: int) -> tuple[str, Any]:
+    """Accelerator and devices as Fabric takes them, from `auto`, `cpu`, `cuda`, `cuda:1` or `mps`."""
+    kind, _, number = device.partition(":")
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind == "auto" and not number:
+        return "auto" if available["cuda"] or available["mps"] else "cpu", devices
+    if kind not in available or (number and (kind != "cuda" or not number.isdecimal())):
+        raise InputError(f"device must be auto, cpu, cuda, cuda:1 or mps, got {format_value(device)}")
+    if not available[kind] or (number and int(number) >= torch.cuda.device_count()):
+        raise InputError(f"device={device}: torch finds no such device here; use device=cpu (--device cpu) or auto")
+    if number and world_size > 1:
+        raise InputError(f"device={device} is for one process; several take a GPU each: use device=cuda")
+    return kind, [int(number)] if number else devices
 
 
 def _init_restarted_process_group(world_size: int, timeout: float) -> None:

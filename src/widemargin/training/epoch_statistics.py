@@ -17,10 +17,14 @@ from ..numerics import angles, distributed
 from ..numerics.precision import widest_float_dtype
 
 NUM_BINS = 90  # two degrees each
+_MAX_LOGITS = 1 << 24  # logits that a step computes for its statistics alone; of very many classes some samples count
+_MAX_SHARDED_LOGITS = 1 << 20  # fewer where they are exchanged between processes
+_MANY_WEIGHTS = 1 << 22  # numbers of all class weights from which on only some steps count: reading them takes longest
+_PREDICTION_INTERVAL = 16  # steps from one that counts to the next
 
 
 class AngleHistogram:
-    """Histograms of the angles to the target class and to the other classes, from embeddings of the training step."""
+    """Histograms of the angles to the target class and to the other classes, from the embeddings of a training step."""
 
     def __init__(self, device: torch.device) -> None:
         self.target = torch.zeros(NUM_BINS, dtype=torch.int64, device=device)
@@ -73,6 +77,8 @@ class MiningMeter:
         found = {
             f"{loss}/{name}": value.double() for loss, loss_stats in stats.items() for name, value in loss_stats.items()
         }
+        for name in [name for name in found if name.endswith("/anchors_without")]:
+            found[f"{name}_percent"] = 100.0 * found[name] / max(1, len(embeddings))
         unit = torch.nn.functional.normalize(embeddings.float())
         found["spread"] = (1.0 - unit.mean(0).square().sum()).clamp(min=0).double()
         for name, value in found.items():
@@ -86,32 +92,63 @@ class MiningMeter:
         return found
 
 
+def _num_predicted(objective: Objective, batch_size: int, step: int) -> int:
+    """Samples of a batch whose logits are computed for the statistics: all, unless the classes are very many."""
+    if objective.head is None:
+        return batch_size
+    head = objective.head
+    if head.num_classes * head.embedding_dim >= _MANY_WEIGHTS and step % _PREDICTION_INTERVAL:
+        return 0
+    limit = _MAX_LOGITS if head.shard is None or head.shard.world_size == 1 else _MAX_SHARDED_LOGITS
+    return min(batch_size, max(1, limit // head.num_classes))
+
+
+def batch_recall(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Samples whose nearest other sample of the batch is of their class, and samples that have one of their class.
+
+    >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
+    >>> [int(count) for count in batch_recall(x, torch.tensor([0, 0, 1, 1]))]
+    [2, 4]
+    """
+    unit = torch.nn.functional.normalize(x.detach().float())
+    nearest = (unit @ unit.T).fill_diagonal_(-torch.inf).argmax(1)
+    has_partner = (y.unsqueeze(1) == y).sum(1) > 1
+    return ((y[nearest] == y) & has_partner).sum(), has_partner.sum()
+
+
 class EpochSums:
     """Sums of this process; `state_dict` returns those of all processes."""
 
     def __init__(self, device: torch.device) -> None:
-        self.totals = torch.zeros(
-            3, dtype=widest_float_dtype(device), device=device
-        )  # loss, correct predictions (of several labels all correct), images
+        # Loss, correct predictions (of several labels all correct), images, and images whose prediction was looked at.
+        self.totals = torch.zeros(4, dtype=widest_float_dtype(device), device=device)
         self.histogram, self.mining = AngleHistogram(device), MiningMeter()
+        self.steps = 0
         self.max_logit: Tensor | None = None  # largest of the last batch in which it was finite
 
     @torch.no_grad()
     def add(self, objective: Objective, losses: Tensor, embeddings: Tensor, y: Tensor) -> None:
         """Add one batch, without waiting for the device."""
-        right = torch.zeros((), device=y.device)  # stays 0 for objectives without predictions
-        if objective.has_logits:
-            logits = objective.logits(embeddings)
-            right = (logits.argmax(1) == y).sum() if y.ndim == 1 else ((logits > 0) == y).all(1).sum()
+        count = _num_predicted(objective, len(y), self.steps)
+        self.steps += 1
+        x, labels, head = embeddings[:count], y[:count], objective.head
+        predicted = torch.full_like(self.totals[0], count)
+        right = torch.zeros((), device=y.device)
+        if not objective.has_logits:
+            right, predicted = batch_recall(embeddings, y)
+        elif count:
+            logits = objective.logits(x)
+            right = (logits.argmax(1) == labels).sum() if y.ndim == 1 else ((logits > 0) == labels).all(1).sum()
             largest = logits.abs().amax()
             self.max_logit = (
                 largest if self.max_logit is None else torch.where(largest.isfinite(), largest, self.max_logit)
             )
         totals = self.totals
-        totals += torch.stack((losses.detach().to(totals).sum(), right.to(totals), torch.full_like(totals[0], len(y))))
+        images = torch.full_like(totals[0], len(y))
+        totals += torch.stack((losses.detach().to(totals).sum(), right.to(totals), images, predicted.to(totals)))
         self.mining.add(objective.mining_stats(), embeddings)
-        if objective.head is not None:
-            self.histogram.add(objective.head, embeddings, y)
+        if count and head is not None and (head.shard is None or head.shard.world_size == 1):
+            self.histogram.add(head, x, labels)
 
     def describe_magnitudes(self) -> str:
         """Largest logit and target angle of the last step in which they were finite, as text."""
@@ -121,24 +158,27 @@ class EpochSums:
         return f"; before that the largest {' and '.join(parts)}" if parts else ""
 
     def global_totals(self) -> tuple[float, float, float]:
-        """Loss, correct predictions and images of all processes."""
-        loss, right, seen = distributed.all_reduce_sum(self.totals).tolist()
-        return loss, right, seen
+        """Mean loss, correct predictions in percent, and images, of all processes."""
+        loss, right, seen, predicted = distributed.all_reduce_sum(self.totals).tolist()
+        return loss / max(1.0, seen), 100.0 * right / max(1.0, predicted), seen
 
     def state_dict(self) -> dict[str, Any]:
         """Sums of all processes, as JSON values."""
         return {
-            "totals": list(self.global_totals()),
+            "totals": distributed.all_reduce_sum(self.totals).tolist(),
             "histogram": self.histogram.counts(),
             "mining": {name: float(value) for name, value in self.mining.sums.items()},
             "batches": self.mining.num_batches,
+            "steps": self.steps,
         }
 
     def load_state_dict(self, state: dict[str, Any], is_rank_zero: bool) -> None:
         """Continue from saved sums: rank 0 takes those of all processes, the others start at zero."""
+        self.steps = state.get("steps", 0)
         if not is_rank_zero:
             return
-        self.totals.copy_(torch.tensor(state["totals"], dtype=self.totals.dtype))
+        totals = state["totals"]  # three in a checkpoint of an earlier version, which looked at every prediction
+        self.totals.copy_(torch.tensor([*totals, *totals[2:][: 4 - len(totals)]], dtype=self.totals.dtype))
         for name in ("target", "non_target"):
             counts = getattr(self.histogram, name)
             counts.copy_(torch.tensor(state["histogram"][name], dtype=counts.dtype))

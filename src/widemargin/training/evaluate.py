@@ -32,6 +32,13 @@ from .config import TrainConfig
 if TYPE_CHECKING:
     from .inputs import Inputs, Samples
 
+EVAL_BATCH_SIZE = 500
+SELECTION_FARS = ("0.001", "0.01")
+"""False accept rates of the true accept rate that selects `best`: the first one that the held-out pairs resolve."""
+
+_MAX_LOGITS = 1 << 26  # logits of a batch: of very many classes fewer images are evaluated at once
+_MAX_CENTRE_VALUES = 1 << 25  # numbers of all class centres, above which angles are not computed
+
 
 def evaluate(
     model: MarginModel,
@@ -57,12 +64,14 @@ def evaluate(
     collected: AnswerCounts | LabelScores | CollectedEmbeddings
     if inputs.is_multilabel:
         collected = LabelScores(model, inputs.class_names, like.device, flips and inputs.augment.flip != "none")
-    elif model.objective.has_logits and not inputs.is_open_set and tuple(images.class_names) == inputs.class_names:
+    elif model.objective.has_logits and not _is_evaluated_by_embeddings(config, inputs, images):
         num_classes = len(inputs.class_names)
         collected = AnswerCounts(model, num_classes, like.device, flips and inputs.augment.flip != "none")
     else:
         collected = CollectedEmbeddings(model, like.device, config.seed, intervals)
     own_batches = {"rank": dist.get_rank(), "world_size": dist.get_world_size()} if over_ranks else {}
+    if isinstance(collected, AnswerCounts) and len(inputs.class_names) > _MAX_LOGITS // EVAL_BATCH_SIZE:
+        own_batches["batch_size"] = max(1, _MAX_LOGITS // len(inputs.class_names))
     was_training = model.training
     model.eval()
     try:
@@ -77,6 +86,13 @@ def evaluate(
     return distributed.compute_on_rank_zero(collected.metrics, like.device)
 
 
+def _is_evaluated_by_embeddings(config: TrainConfig, inputs: Inputs, images: Samples) -> bool:
+    """Whether the classes of the images are not those of the head, or pairs of images are what selects `best`."""
+    if images is inputs.val and config.select_by in ("recall1", "tar"):
+        return True
+    return inputs.is_open_set or tuple(images.class_names) != inputs.class_names
+
+
 class AnswerCounts:
     """Losses and predictions of a classifier, accumulated over batches, and the centres of the classes.
 
@@ -86,8 +102,9 @@ class AnswerCounts:
     def __init__(self, model: MarginModel, num_classes: int, device: torch.device, flips: bool) -> None:
         self.objective, self.embed, self.num_classes, self.flips = model.objective, model.embed, num_classes, flips
         head = model.objective.head
-        self.meter = None if head is None else AngleMeter(num_classes, head.embedding_dim, device)
-        self.class_weights = None if head is None else head.gather_weight()
+        has_angles = head is not None and num_classes * head.embedding_dim <= _MAX_CENTRE_VALUES
+        self.meter = AngleMeter(num_classes, head.embedding_dim, device) if head is not None and has_angles else None
+        self.class_weights = head.gather_weight() if head is not None and has_angles else None
         self.losses = [torch.zeros(0, dtype=widest_float_dtype(device), device=device)]
         self.correct = [torch.zeros(0, 3, dtype=torch.int64, device=device)]  # top-1, top-5, top-1 with flips
         self.labels, self.answers = ([torch.zeros(0, dtype=torch.int64, device=device)] for _ in range(2))
@@ -250,6 +267,18 @@ def format_metrics(metrics: dict[str, Any]) -> str:
     return ", ".join(said)
 
 
-def selection_metric(metrics: dict[str, Any]) -> float:
-    """The metric that selects the checkpoint `best`."""
-    return float(next(metrics[name] for name in ("top1", "map", "recall1") if name in metrics))
+def selection_metric(metrics: dict[str, Any], select_by: str = "auto") -> float:
+    """The metric that selects the checkpoint `best`.
+
+    >>> tar = {"0.1": 99.0, "0.01": 95.0, "0.001": None}
+    >>> selection_metric({"recall1": 80.0, "tar": tar}), selection_metric({"recall1": 80.0, "tar": tar}, "tar")
+    (80.0, 95.0)
+    """
+    if select_by == "tar":
+        tar = metrics["tar"]
+        found = next((tar[far] for far in SELECTION_FARS if tar.get(far) is not None), None)
+        if found is None:
+            raise InputError("select_by=tar: the held-out images have too few pairs for it; use select_by=recall1")
+        return float(found)
+    names = ("top1", "map", "recall1") if select_by == "auto" else (select_by,)
+    return float(next(metrics[name] for name in names if name in metrics))

@@ -32,7 +32,13 @@ from ..data.images.folder import (
     scan_folder,
     split_folder_by_count,
 )
-from ..data.images.identities import check_some_pairs, concat_images, describe_singletons, split_identities
+from ..data.images.identities import (
+    check_some_pairs,
+    concat_images,
+    describe_singletons,
+    split_identities,
+    without_classes,
+)
 from ..data.images.image_files import FolderBatches, FolderImages, FolderSet
 from ..data.images.index_file import scan_index_file
 from ..data.images.long_tail import long_tailed_subset
@@ -54,6 +60,7 @@ from ..data.images.splits import (
     SplitConfig,
     contents_of_two_labels,
     describe_duplicates,
+    hold_out_classes,
     rows_to_test,
 )
 from ..io.errors import InputError
@@ -119,14 +126,31 @@ class Inputs:
         """Augmented batches of the training images, this process's part of each."""
         from ..data.images.batches import TensorBatches
 
-        config = self.config
-        options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
+        config, batch_size = self.config, self.batch_size // self.world_size
+        options: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size, "sampling": config.sampling}
         options |= {"repeated_augmentation": config.repeated_augmentation, "per_class": config.per_class}
         if isinstance(self.train, FolderImages):
             options |= {"workers": self.workers, "bad_images": self.bad_images}
             options["on_bad_image"] = "replace" if config.on_bad_image == "skip" else "stop"
-            return FolderBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
-        return TensorBatches(self.train, config.batch_size // self.world_size, self.augment, config.seed, **options)
+            return FolderBatches(self.train, batch_size, self.augment, config.seed, **options)
+        return TensorBatches(self.train, batch_size, self.augment, config.seed, **options)
+
+    @property
+    def batch_size(self) -> int:
+        """Images per step of all processes: the run's, or as many as there are, where these are fewer."""
+        config = self.config
+        available = len(self.train) * config.repeated_augmentation
+        if config.per_class or available >= config.batch_size:
+            return config.batch_size
+        return available - available % self.world_size or config.batch_size
+
+    def batch_size_notes(self) -> tuple[str, ...]:
+        """A line that says so where a batch is smaller than the run's settings ask for."""
+        if self.batch_size == self.config.batch_size:
+            return ()
+        return (
+            f"{len(self.train):,} items to train on make batches of {self.batch_size}, not {self.config.batch_size}",
+        )
 
     def manifest_summary(self) -> dict[str, Any]:
         """What the manifest says, as JSON takes it; nothing where there is none."""
@@ -354,6 +378,9 @@ def split_images(config: TrainConfig, image_set: ImageSet | FolderSet) -> tuple[
     if config.unseen_classes:
         train, test = split_identities(concat_images(train, test), config.unseen_classes, config.seed)
     val: Samples | None = None
+    if config.val_classes:  # of what is left without the unseen classes, so that no class is in two parts
+        train, val = split_identities(train, config.val_classes, config.seed)
+        test = test if config.unseen_classes else without_classes(test, val.class_names, train.class_names)
     if config.val_fraction:
         train, val = stratified_split(train, config.val_fraction, config.seed)
         check_val_split(config, val)
@@ -417,6 +444,8 @@ def load_folder_inputs(
         unseen_class_fraction=config.unseen_classes,
         seed=config.seed,
     )
+    if assign_new and config.val_classes:
+        raise InputError("--assign-new does not go with val_classes: begin another run")
     if manifest is not None:
         found = _inputs_from_manifest(config, tree, manifest, split_config, assign_new, test_only, is_finished)
     elif has_started:
@@ -426,6 +455,7 @@ def load_folder_inputs(
         files = [(path, file) for path, (file, _, _) in tree.labelled_files().items()]
         problems = find_bad_images(config, [file for _, file in files], workers)
         manifest, notes = create_manifest(tree, split_config, dict(files[row] for row in problems))
+        manifest = hold_out_classes(manifest, config.val_classes, config.seed, tree.name)
         found = _inputs_from_rows(config, tree, manifest, manifest)
         found.has_new_manifest = True
         found.bad_images = {str(files[row][1]): problem for row, problem in problems.items()}

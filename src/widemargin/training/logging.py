@@ -224,16 +224,27 @@ def check_loggers(loggers: Iterable[str]) -> list[str]:
     return kinds
 
 
+TRAIN_METRICS = {
+    "train_top1": "train",
+    "train_exact_match": "train exact match",
+    "train_recall1": "recall@1 in the batch",
+}
+"""How well training samples are told apart: name in the log, and in progress for people."""
+
+
 @dataclass(frozen=True)
 class EpochProgress:
     """How an epoch goes so far."""
 
     loss: float
-    top1: float
+    right: float
     images_per_second: float
+    metric: str = "train_top1"
+    """Name of `right` in the log: one of `TRAIN_METRICS`."""
 
     def __str__(self) -> str:
-        return f"loss {self.loss:.3f}, train {self.top1:.1f} %, {self.images_per_second:,.0f} images/s"
+        train = f"{TRAIN_METRICS[self.metric]} {self.right:.1f} %"
+        return f"loss {self.loss:.3f}, {train}, {self.images_per_second:,.0f} images/s"
 
 
 class ProgressReporter:
@@ -254,16 +265,20 @@ class ProgressReporter:
     def report_epoch(self, line: dict[str, Any]) -> None:
         """Show the line that was logged for an epoch."""
         self._warn_on_collapse(line)
+        self._warn_on_missing_triplets(line)
         val = line.get("val")
         self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
+        self.val_text += f", k-NN {line['knn']:.1f} %" if "knn" in line else ""
         if self.bar is None or isinstance(self.bar, ProgressBar):
             return
-        right = line["train_exact_match"] if "train_exact_match" in line else line["train_top1"]
-        progress = EpochProgress(line["loss"], right, line["images_per_second"])
+        metric = next(name for name in TRAIN_METRICS if name in line)
+        progress = EpochProgress(line["loss"], line[metric], line["images_per_second"], metric)
         each = (time.monotonic() - self.start_time) / (line["epoch"] - self.start_epoch)
         left = round(each * (self.end_epoch - line["epoch"]))
         clock = f"{left // 3600}:{left // 60 % 60:02d}:{left % 60:02d}"
-        print_stderr(f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}, {clock} left")
+        print_stderr(
+            f"epoch {line['epoch']}/{self.end_epoch}: {progress}{self.val_text}{describe_anchors(line)}, {clock} left"
+        )
         self.bar.postpone()
 
     def _warn_on_collapse(self, line: dict[str, Any]) -> None:
@@ -273,6 +288,31 @@ class ProgressReporter:
         self.has_warned = True
         remedy = "lower --lr, or mine with semihard or distance instead of hard"
         print_stderr(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
+
+    def _warn_on_missing_triplets(self, line: dict[str, Any]) -> None:
+        """Once, when nearly no anchor has a triplet: the batches hold one image of a class, or one class."""
+        if self.bar is None or self.has_warned or anchors_without_percent(line) < _FEW_TRIPLETS_PERCENT:
+            return
+        self.has_warned = True
+        print_stderr(
+            f"epoch {line['epoch']}:{describe_anchors(line)[1:]}; batches need several images of a class and several "
+            "classes: use --per-class 4"
+        )
+
+
+_FEW_TRIPLETS_PERCENT = 90.0
+
+
+def anchors_without_percent(line: Mapping[str, Any]) -> float:
+    """Anchors for which the mining of an epoch found no triplet, in percent; 0 for other losses."""
+    found = [value for name, value in line.get("mining", {}).items() if name.endswith("/anchors_without_percent")]
+    return float(max(found, default=0.0))
+
+
+def describe_anchors(line: Mapping[str, Any]) -> str:
+    """Anchors without a triplet as text; empty where all have one."""
+    percent = anchors_without_percent(line)
+    return f", {percent:.0f} % of the anchors without a triplet" if percent >= 0.5 else ""
 
 
 @contextmanager

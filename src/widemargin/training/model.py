@@ -59,8 +59,9 @@ def build_margin_model(
     torch.manual_seed(config.seed)
     class_names = tuple(input_spec["class_names"])
     is_given = objective_factory is not None or (module is not None and isinstance(module.model, MarginModel))
-    if is_given and config.class_weight != "none":
-        raise InputError(f"class_weight={config.class_weight} is for a loss by its name; give your objective its own")
+    for name, neutral in (("class_weight", "none"), ("backend", "auto"), ("sample_rate", 1.0)):
+        if is_given and (value := getattr(config, name)) != neutral:
+            raise InputError(f"{name}={value} is for a loss by its name; give your objective its own")
     if module is not None and isinstance(module.model, MarginModel):
         return _check_margin_model(module.model, config, len(class_names), objective_factory)
     if module is None:
@@ -274,6 +275,7 @@ def _build_objective(
     if not input_spec.get("multilabel") and len(class_names) > 1:
         _check_single_label_losses(losses)
     options: dict[str, Any] = {"group": dist.group.WORLD if distributed.has_multiple_ranks() else None}
+    options |= _backend_options(config)
     if config.label_smoothing or any(isinstance(loss, Margin) for loss in losses):
         options |= {"label_smoothing": config.label_smoothing, "class_names": class_names}
     if config.class_weight != "none":
@@ -282,6 +284,15 @@ def _build_objective(
     elif config.class_weight_start:
         raise InputError("class_weight_start says from when on class weights count; give class_weight too")
     return Objective(spec, embedding_dim, len(class_names), **options)
+
+
+def _backend_options(config: TrainConfig) -> dict[str, Any]:
+    """Backend and sample rate of the head; several processes split the classes of which each samples a part."""
+    backend = config.backend
+    if backend == "sampled" and distributed.has_multiple_ranks():
+        backend = "sharded"
+    options: dict[str, Any] = {} if backend == "auto" else {"backend": backend}
+    return options if config.sample_rate == 1.0 else {**options, "sample_rate": config.sample_rate}
 
 
 def _check_single_label_losses(losses: Sequence[Loss]) -> None:

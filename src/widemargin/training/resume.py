@@ -25,7 +25,7 @@ from . import checkpoint
 from .config import TrainConfig
 
 RUN_FILE, RECORD_FILE = "run.json", "record.json"
-_MAY_DIFFER = ("name", "epochs")
+_MAY_DIFFER = ("name", "epochs", "device")
 _CHANGE_KEYS = {"from", "to", "at_epoch", "at_step"}
 _EPOCH_DEPENDENT_SCHEDULES = ("onecycle", "cosine")
 

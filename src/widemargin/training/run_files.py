@@ -6,6 +6,7 @@ looked at here once.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.images import MAX_IMAGE_SIZE
 from ..io.errors import InputError, shorten
+from ..io.options import format_setting
 from ..losses.grammar import is_number
 from ..metrics.confusion import Confusion
 from . import checkpoint
@@ -23,18 +25,36 @@ if TYPE_CHECKING:
     from .config import TrainConfig
 
 _MAX_ITEM_VALUES = 1 << 26  # numbers of an item
-_EPOCH_NUMBER_FIELDS = ("loss", "train_top1", "train_exact_match", "lr", "seconds", "images_per_second", "step")
+_TRAIN_METRIC_FIELDS = ("train_top1", "train_exact_match", "train_recall1")
+_EPOCH_NUMBER_FIELDS = ("loss", *_TRAIN_METRIC_FIELDS, "knn", "lr", "seconds", "images_per_second", "step")
+
+
+_NOT_IN_NAME = ("data", "model", "loss", "seed", "name", "epochs", "device", "input_size")
+_MAX_NAME_CHARS = 200  # file systems allow 255 bytes
 
 
 def default_run_folder(config: TrainConfig) -> Path:
     """`runs/NAME`, with a name in characters that every file system accepts.
 
+    The name holds the options that differ from their defaults, so that runs with other options have other folders; not
+    the number of epochs and the device, with which a run may be resumed. A name that is too long ends in a hash.
+
     >>> from widemargin.training.config import TrainConfig
     >>> default_run_folder(TrainConfig("mnist", "fast", "softmax", seed=3)).as_posix()
     'runs/mnist-fast-softmax-seed3'
+    >>> default_run_folder(TrainConfig("mnist", "fast", "softmax", lr=0.05, neck=True)).as_posix()
+    'runs/mnist-fast-softmax-seed0-lr=0.05-neck'
     """
-    words = config.name or f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
-    name = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words)[:200].strip("_.") or "run"  # file systems allow 255 bytes
+    words = config.name
+    if words is None:
+        words = f"{os.path.basename(config.data)}-{config.model}-{config.loss}-seed{config.seed}"
+        for name, value in config.changed_values().items():
+            if name not in _NOT_IN_NAME:
+                words += f"-{name}" if value is True else f"-{name}={format_setting(value)}"
+    name = re.sub(r"[^A-Za-z0-9.=_+-]+", "_", words).strip("_.") or "run"
+    if len(name) > _MAX_NAME_CHARS:
+        digest = hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+        name = f"{name[: _MAX_NAME_CHARS - 9]}-{digest}"
     return Path("runs", name)
 
 

@@ -28,7 +28,12 @@ class GivenSampler:
                 "sampler: a DistributedSampler gives each process its own rows; give one over the whole dataset, "
                 "its batches are divided among the processes here"
             )
-        for name, neutral in (("per_class", 0), ("repeated_augmentation", 1), ("train_fraction", 1.0)):
+        for name, neutral in (
+            ("per_class", 0),
+            ("sampling", "uniform"),
+            ("repeated_augmentation", 1),
+            ("train_fraction", 1.0),
+        ):
             if getattr(config, name) != neutral:
                 raise InputError(f"sampler and {name} both choose the items of a batch; give one of them")
         self.sampler, self.num_samples, self.config = sampler, num_samples, config

@@ -20,9 +20,12 @@ from ..io import bounded
 from ..io.errors import InputError, StoppedError
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..io.provenance import source_commit, versions
+from ..io.resources import peak_memory
+from ..io.text import print_stderr
 from ..numerics import distributed
 from ..recognition.evaluation import EVALUATION_VERSION
 from . import checkpoint
+from .averaging import average_checkpoints, epochs_to_average
 from .config import TrainConfig, format_with_options
 from .dataset_inputs import GivenObjects, as_config
 from .datasets import DATASET_PREFIX, CollateFn
@@ -230,6 +233,8 @@ def _run_epochs(
         if is_rank_zero and not quiet
         else nullcontext(ProgressReporter()) as reporter,
     ):
+        if is_rank_zero and not quiet and trainer.epoch < end:
+            print_stderr(trainer.describe())
         while trainer.epoch < end and not trainer.stop_requested:
             if not _run_epoch(trainer, folder, log, reporter, stop):
                 break
@@ -286,8 +291,11 @@ def _run_epoch(
         metrics = trainer.val_metrics = trainer.evaluate(val)
         left_out = ("confusion", "average_precision")
         line["val"] = {name: value for name, value in metrics.items() if name not in left_out}
-        is_best = selection_metric(metrics) > trainer.best
-        trainer.best = max(trainer.best, selection_metric(metrics))
+    if config.knn_probe:
+        line["knn"] = trainer.probe()
+    if val is not None:
+        figure = selection_metric({**metrics, **line}, config.select_by)
+        is_best, trainer.best = figure > trainer.best, max(trainer.best, figure)
     trainer.plateau.step(line.get("val", {}).get("loss", line["loss"]))
     if log is not None:  # before the checkpoint: a resumed run drops extra lines, but cannot restore a missing one
         with translate_disk_errors(folder):
@@ -299,10 +307,31 @@ def _run_epoch(
         with translate_disk_errors(folder):
             if is_best:
                 trainer.save(places / "best")
-            if config.ckpt_freq and trainer.epoch % config.ckpt_freq == 0:
+            is_averaged = trainer.epoch in epochs_to_average(config.epochs, config.average_last)
+            if is_averaged or (config.ckpt_freq and trainer.epoch % config.ckpt_freq == 0):
                 trainer.save(places / f"epoch-{trainer.epoch:04d}")
             trainer.save(places / "last")
     return True
+
+
+def _evaluate_average(trainer: Trainer, folder: Path) -> dict[str, Any]:
+    """Average the weights of the last epochs into the checkpoint `average`, and evaluate it on the test items."""
+    config, places = trainer.config, folder / "checkpoints"
+    epochs = epochs_to_average(config.epochs, config.average_last)
+    sources = [place for epoch in epochs if checkpoint.exists(place := places / f"epoch-{epoch:04d}")]
+    with translate_disk_errors(folder):
+        if trainer.rank == 0 and sources:
+            average_checkpoints(sources, places / "average")
+            for epoch, place in zip(epochs, sources, strict=False):
+                if not config.ckpt_freq or epoch % config.ckpt_freq:
+                    checkpoint.remove(place)
+    trainer.fabric.barrier()
+    found: dict[str, Any] = {"epochs": [epochs.start, epochs.stop - 1]}
+    if trainer.inputs.test is not None:
+        weights = checkpoint.open_eval_weights(places / "average")[0].read()
+        test = trainer.evaluate_average(weights, trainer.inputs.test)
+        found["test"] = {name: value for name, value in test.items() if name not in _NOT_SINGLE_FIGURES}
+    return found
 
 
 def describe_command(config: TrainConfig) -> str:
@@ -343,6 +372,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         "seconds": round(trainer.seconds, 1),
         "cores": torch.get_num_threads(),
         "processes": trainer.fabric.world_size,
+        "peak_memory_bytes": peak_memory(),
         "test": {name: value for name, value in test.items() if name not in _NOT_SINGLE_FIGURES},
         "angles": test.get("angles", {}),
         "versions": versions(),
@@ -361,8 +391,11 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         record["pairs"] = _verify_pair_files(trainer)
     if "intervals" in test:
         record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
-    if trainer.inputs.val is not None:
-        record["val"] = selection_metric(trainer.val_metrics or trainer.evaluate(trainer.inputs.val, flips=False))
+    if trainer.inputs.val is not None and config.select_by != "knn":
+        metrics = trainer.val_metrics or trainer.evaluate(trainer.inputs.val, flips=False)
+        record["val"] = selection_metric(metrics, config.select_by)
+    if config.average_last:
+        record["average"] = _evaluate_average(trainer, folder)
     if trainer.rank == 0:
         with translate_disk_errors(folder):
             whole = {**record, "confusion": test.get("confusion")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,20 +16,24 @@ from torch import Tensor
 
 from ..io.errors import InputError
 from ..io.provenance import versions
+from ..models.grad_checkpointing import enable_grad_checkpointing
 from ..numerics import distributed
 from ..numerics.random import make_generator
 from . import checkpoint, run_files
 from .callbacks import CallbackList
-from .config import TrainConfig
+from .config import TrainConfig, check_combinations
 from .dataset_inputs import DatasetInputs, GivenObjects, check_fingerprint
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric
 from .divergence import DivergedError, describe_divergence, non_finite_parameters
 from .epoch_statistics import EpochSums
 from .evaluate import evaluate
+from .freezing import BackboneFreezing
 from .inputs import Inputs, load_inputs
+from .knn_probe import knn_probe
 from .logging import EpochProgress, ProgressReporter
 from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
-from .optim import PlateauScheduler, build_optimizer, learning_rate, set_lr
+from .optim import PlateauScheduler, build_optimizer, clip_gradients, learning_rate, set_lr
+from .sharding import class_shards, exclude_from_ddp, gather_classes, local_classes, optimizer_shards
 
 if TYPE_CHECKING:
     from ..data.images.manifest import Manifest
@@ -58,6 +62,7 @@ class Trainer:
         class_counts: list[int] | None = None,
         workers: int | None = None,
     ) -> None:
+        check_combinations(config)
         self.config, self.data_dir = config, data_dir
         self.callbacks, self.stop_requested = CallbackList(callbacks), False
         self.fabric = launch_fabric(config, devices, timeout)
@@ -81,7 +86,14 @@ class Trainer:
         if class_counts is not None:  # counts at the start of the run, so that its loss does not change
             self.inputs.class_counts = class_counts
         self.steps_per_epoch = len(self.inputs.batches)  # first, because it fails if a batch cannot be filled
-        for note in self.inputs.notes if self.rank == 0 else ():
+        if config.select_by != "auto" and self.inputs.val is None:
+            raise InputError(
+                f"select_by={config.select_by} needs held-out images: give val_classes, val_fraction, or val in Python"
+            )
+        notes = self.inputs.notes
+        if not isinstance(self.inputs, DatasetInputs) or self.inputs.sampler is None:
+            notes += self.inputs.batch_size_notes()
+        for note in notes if self.rank == 0 else ():
             warnings.warn(f"{config.data}: {note}", stacklevel=2)
         self.model = build_margin_model(
             config,
@@ -91,17 +103,24 @@ class Trainer:
             module=None if given.model is None else GivenModule(given.model, self.inputs.example, given.at),
             steps_per_epoch=self.steps_per_epoch,
         )
-        self.initial_non_finite = checkpoint.non_finite_names(self.model.state_dict())  # intended, such as a mask
+        self.initial_non_finite = checkpoint.non_finite_names(checkpoint.local_state_dict(self.model))  # such as a mask
         if not resume:
             self.inputs.whiten_backbone(self.model)
             if config.init_from is not None:
                 self._load_init_weights(config.init_from)
+        self.freezing = BackboneFreezing(self.model, config, self.fabric.world_size)
+        if config.grad_checkpointing:
+            enable_grad_checkpointing(self.model.backbone)
         if config.sync_bn and self.fabric.world_size > 1 and self.fabric.device.type == "cuda":
             self.model = convert_sync_batchnorm(self.model)
         if config.channels_last and all(p.ndim < 5 for p in self.model.parameters()):
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizer = build_optimizer(config, self.model)
+        self.shards = class_shards(self.model)
+        if self.shards and config.precision == "16-mixed":
+            raise InputError("a head that is split over processes takes precision bf16-mixed or 32-true, not 16-mixed")
         step: torch.nn.Module = TrainStep(self.model)
+        exclude_from_ddp(step, self.model, "model.")
         if config.compile:
             step = torch.compile(step)  # type: ignore[assignment]
         self.step_module, self.optimizer = self.fabric.setup(step, self.optimizer)
@@ -150,10 +169,15 @@ class Trainer:
             ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
             what = f"step {self.step}: the update made weights non-finite in {names[0]}"
             raise DivergedError(f"{what}. Try a smaller lr, clip=1 (--clip 1), or a warm-up{ending}")
+        tensors, numbers = checkpoint.optimizer_state(self.optimizer)
+        tensors = (
+            gather_classes(tensors, optimizer_shards(self.optimizer, self.model, tensors)) if self.shards else tensors
+        )
+        if self.ema is not None:
+            averages = gather_classes(self.ema.values, self.shards)
+            tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in averages.items()})
+        weights = gather_classes(checkpoint.local_state_dict(self.model), self.shards)
         if self.rank == 0:
-            tensors, numbers = checkpoint.optimizer_state(self.optimizer)
-            if self.ema is not None:
-                tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in self.ema.values.items()})
             state: dict[str, Any] = {
                 "epoch": self.epoch,
                 "step": self.step,
@@ -176,16 +200,20 @@ class Trainer:
                 state["sampler"] = self.inputs.batches.state_dict(mid_epoch=self.mid_epoch_state is not None)
             if self.callbacks.callbacks:
                 state["callbacks"] = self.callbacks.state_dict()
-            checkpoint.save(folder, self.model.state_dict(), tensors, state, keep_backup=folder.name == "last")
+            checkpoint.save(folder, weights, tensors, state, keep_backup=folder.name == "last")
         self.fabric.barrier()
         self.has_checkpoint = True
 
     def _non_finite_names(self) -> list[str]:
         """Names of non-finite tensors that would be saved: parameters, the same on all ranks, then rank 0's others."""
-        if (names := non_finite_parameters(self.model)) or self.rank:
+        state = checkpoint.local_state_dict(self.model)  # by all ranks, which may put a split head together
+        names = non_finite_parameters(self.model)
+        if self.shards and self._any_rank(bool(names)):  # ranks hold other classes
+            return names or ["the class weights of another process"]
+        if names or self.rank:
             return names
         averages = {} if self.ema is None else self.ema.values
-        wrong = checkpoint.non_finite_names(self.model.state_dict()) | checkpoint.non_finite_names(averages)
+        wrong = checkpoint.non_finite_names(state) | checkpoint.non_finite_names(averages)
         return sorted(wrong - self.initial_non_finite)
 
     def restore(self, folder: Path) -> None:
@@ -200,6 +228,10 @@ class Trainer:
                 self.inputs.batches.load_state_dict(state.get("sampler"))
             self.callbacks.load_state_dict(state.get("callbacks", ()))
             checkpoint.restore_module(self.model, model, str(folder), loaded.sources)
+            if self.shards:
+                kept = [name for name in tensors if name.startswith("optimizer.")]
+                tensors = local_classes(tensors, optimizer_shards(self.optimizer, self.model, kept))
+                tensors = local_classes(tensors, {checkpoint.EMA_PREFIX + n: s for n, s in self.shards.items()})
             checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
             if self.ema is not None:
                 self.ema.load(tensors, checkpoint.EMA_PREFIX)
@@ -263,6 +295,7 @@ class Trainer:
         """
         start_time = time.perf_counter()
         self.model.train()
+        self.freezing.begin_epoch(self.epoch)
         config, batches = self.config, self.inputs.batches
         sums, first = self._begin_epoch()
         self.epoch_sums = sums
@@ -295,12 +328,12 @@ class Trainer:
         self.epoch += 1
         elapsed = time.perf_counter() - start_time
         self.seconds += elapsed
-        loss, answers, seen = sums.global_totals()
+        loss, right, seen = sums.global_totals()
         line: dict[str, Any] = {
             "epoch": self.epoch,
             "step": self.step,
-            "loss": loss / seen,
-            "train_exact_match" if self.inputs.is_multilabel else "train_top1": 100.0 * answers / seen,
+            "loss": loss,
+            self.train_metric: right,
             "lr": lr,
             "seconds": round(self.seconds, 3),
             "images_per_second": round(seen / elapsed, 1),
@@ -311,7 +344,8 @@ class Trainer:
         head = self.model.objective.head
         if head is not None:
             line["margin_values"] = head.margin_values()
-            line["histogram"] = sums.histogram.counts()
+            if not self.shards:
+                line["histogram"] = sums.histogram.counts()
         if found := sums.mining.means():
             line["mining"] = found
         return line
@@ -334,6 +368,33 @@ class Trainer:
         states = distributed.gather_rows(torch.get_rng_state().unsqueeze(0).to(self.fabric.device)).cpu()
         rng_states = [bytes(row.tolist()).hex() for row in states]
         return {"step": step, "sums": sums.state_dict(), "rng_states": rng_states, "elapsed_seconds": elapsed}
+
+    def describe(self) -> str:
+        """Device, images, classes, parameters and steps of the run, on one line."""
+        inputs, config = self.inputs, self.config
+        processes = f" in {self.fabric.world_size} processes" if self.fabric.world_size > 1 else ""
+        items = "items" if isinstance(inputs, DatasetInputs) else "images"
+        parts = [f"{len(inputs.train):,} {items} to train on"]
+        others = ((inputs.val, "held out"), (inputs.test, "to test"))
+        parts += [f"{len(part):,} {what}" for part, what in others if part is not None]
+        count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
+        frozen = sum(parameter.numel() for parameter in self.model.parameters() if not parameter.requires_grad)
+        size = f"{format_count(count)} parameters" + (f" and {format_count(frozen)} frozen" if frozen else "")
+        steps = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'} of {self.steps_per_epoch:,} steps"
+        if self.step:
+            steps += f", {self.step:,} steps done"
+        head = f"{self.fabric.device}{processes}: {', '.join(parts)}; {len(inputs.class_names):,} classes"
+        return f"{head}; {size}; {steps} of {inputs.batch_size:,}"
+
+    @property
+    def train_metric(self) -> str:
+        """Name in the log of how well training samples are told apart, in percent.
+
+        Without class weights it is the recall@1 among the samples of a batch.
+        """
+        if self.inputs.is_multilabel:
+            return "train_exact_match"
+        return "train_top1" if self.model.objective.has_logits else "train_recall1"
 
     def stop(self) -> None:
         """Stop training after this step or epoch and save a checkpoint. For callbacks."""
@@ -406,7 +467,12 @@ class Trainer:
 
     def update(self) -> None:
         """One optimizer step on the accumulated gradients."""
-        if self.config.clip:
+        self.freezing.drop_gradients(self.epoch)
+        if self.config.clip and (self.shards or self.config.sample_rate < 1.0):
+            self.fabric.strategy.precision.unscale_gradients(self.optimizer)
+            split = [self.model.get_parameter(name) for name in self.shards]
+            clip_gradients(self.model.parameters(), self.config.clip, split, distributed.all_reduce_sum)
+        elif self.config.clip:
             self.fabric.clip_gradients(
                 self.step_module, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False
             )
@@ -420,10 +486,17 @@ class Trainer:
         loss, right, seen = sums.global_totals()
         if not math.isfinite(loss):
             message = self.divergence_message or describe_divergence(
-                self.model, x, y, self.step, loss / seen, self.has_checkpoint, sums.describe_magnitudes()
+                self.model, x, y, self.step, loss, self.has_checkpoint, sums.describe_magnitudes()
             )
             raise DivergedError(message)
-        return EpochProgress(loss / seen, 100.0 * right / seen, seen / (time.perf_counter() - start_time))
+        return EpochProgress(loss, right, seen / (time.perf_counter() - start_time), self.train_metric)
+
+    def probe(self) -> float:
+        """Accuracy of the k-NN probe in percent, with the averaged weights if there are any; called on all ranks."""
+        with self._evaluated_weights():
+            return distributed.compute_on_rank_zero(
+                lambda: knn_probe(self.model, self.inputs, self.config.knn_probe), self.fabric.device
+            )
 
     def evaluate(self, images: Samples, flips: bool = True, *, intervals: bool = False) -> dict[str, Any]:
         """Metrics on `images`, with the averaged weights if there are any.
@@ -431,13 +504,47 @@ class Trainer:
         All processes call this and share the images. They take the buffers of rank 0, whose running statistics the
         checkpoint holds, so that the figures are those of the checkpoint.
         """
+        with self._evaluated_weights():
+            return evaluate(
+                self.model, self.config, self.inputs, images, flips=flips, intervals=intervals, over_ranks=True
+            )
+
+    @contextmanager
+    def _evaluated_weights(self) -> Iterator[None]:
+        """Put the averaged weights, if there are any, and rank 0's buffers into the model within the block."""
         if self.ema is not None:
             self.ema.swap(self.model)
         try:
             distributed.broadcast_buffers(self.model)
-            return evaluate(
-                self.model, self.config, self.inputs, images, flips=flips, intervals=intervals, over_ranks=True
-            )
+            yield
         finally:
             if self.ema is not None:
                 self.ema.swap(self.model)
+
+    def evaluate_average(self, average: dict[str, Tensor], images: Samples) -> dict[str, Any]:
+        """Metrics on `images` with the averaged weights of several checkpoints; the model's own are put back."""
+        kept = {name: _clone(value) for name, value in checkpoint.local_state_dict(self.model).items()}
+        ema, self.ema = self.ema, None
+        try:
+            self.model.load_state_dict(local_classes(average, self.shards))
+            return self.evaluate(images, intervals=False)
+        finally:
+            self.model.load_state_dict(kept)
+            self.ema = ema
+
+
+def format_count(number: int) -> str:
+    """A large number in three digits.
+
+    >>> [format_count(number) for number in (512, 10_300, 999_999, 43_590_848)]
+    ['512', '10.3 k', '1.00 M', '43.6 M']
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 0.9995 * size:
+            scaled = number / size
+            return f"{scaled:.{2 if scaled < 9.995 else 1 if scaled < 99.95 else 0}f} {unit}"
+    return str(number)
+
+
+def _clone(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value

@@ -85,6 +85,7 @@ def comparison_page(
     body += _angle_metric_sections(comparison, colours)
     body += tuning_sections(comparison)
     body += _provenance_sections(data_notes, command, first)
+    body += _recommendation_sections(comparison)
     return page.html_page(title or question, subtitle, body)
 
 
@@ -341,6 +342,18 @@ def _score_cell(result: Result, comparison: DatasetComparison) -> page.Cell:
 
 def _mean_std_cell(result: Result, comparison: DatasetComparison) -> page.Cell:
     return format_mean_and_std(result, METRICS[comparison.metric]), ""
+
+
+def _recommendation_sections(comparison: Comparison) -> list[str]:
+    """What to use, and the command that fits it: the end of the page."""
+    found = comparison.recommendation
+    if found is None:
+        return []
+    parts = [page.heading("What to use"), f'<p class="verdict">{escape(found.sentence)}</p>']
+    if found.commands:
+        many = "s" if len(found.commands) > 1 else ""
+        parts += [page.paragraph(f"The command{many} for a model to take home:"), page.code("\n".join(found.commands))]
+    return parts
 
 
 def _provenance_sections(data_notes: Sequence[str], command: str, first: Result) -> list[str]:

@@ -58,6 +58,10 @@ def print_comparison(comparison: Comparison) -> None:
         for one in comparison.sets:
             if not one.has_statement:
                 out.print(plain_text(f"{one.set}: {one.verdict}"))
+    if comparison.recommendation is not None:
+        out.print(plain_text(comparison.recommendation.sentence, "bold"))
+        for command in comparison.recommendation.commands:
+            out.print(plain_text(f"  {command}"), soft_wrap=True)
 
 
 def _print_one_dataset(comparison: DatasetComparison) -> None:

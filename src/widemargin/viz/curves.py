@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..losses.criterion import Criterion
     from ..losses.margin import Margin
     from ..losses.pair_loss import PairLoss
+    from ..losses.regularizer import Regularizer
 
 
 FIGURE_FORMATS = (".svg", ".png", ".pdf")
@@ -41,6 +42,7 @@ _CURVE_COLOURS = (
 KEPT_NORM = 10.0
 """‖x‖ in the pictures, where a loss keeps it."""
 _MAX_MARGINS_PER_PANEL = 12
+_MAX_PAIR_LOSSES_PER_PANEL = 7
 _MAX_PANELS_IN_THREES = 9
 _MAX_LINES_BEHIND_LEGEND = 8
 _MAX_LABEL_LENGTH = 34
@@ -57,6 +59,7 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     from ..losses.margin import Margin
     from ..losses.pair_loss import PairLoss
     from ..losses.registry import list_losses
+    from ..losses.regularizer import Regularizer
 
     path = Path(check_suffix(out, FIGURE_FORMATS))
     check_writable(out)
@@ -73,7 +76,11 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     for group in _panel_groups(margins):
         panels += [(_plot_target_logits, group), (_plot_target_gradients, group)]
     panels += [(_plot_gap_gradients, [m for m in margins if m.name == "arcgrad"])]
-    panels += [(_plot_pair_losses, pair_losses)]
+    panels += [
+        (_plot_pair_losses, pair_losses[first : first + _MAX_PAIR_LOSSES_PER_PANEL])
+        for first in range(0, len(pair_losses), _MAX_PAIR_LOSSES_PER_PANEL)
+    ]
+    panels += [(_plot_regularizers, [loss for loss in chosen if isinstance(loss, Regularizer)])]
     panels += [
         (_plot_criteria, [c for c in criteria if (c.target_type == "values") is values]) for values in (True, False)
     ]
@@ -231,13 +238,36 @@ def pair_loss_curve(loss: PairLoss, theta: Tensor) -> Tensor:
 
     from ..head.objective import Objective
 
-    objective = Objective(loss, 2, 2).eval()
+    with torch.random.fork_rng(devices=[]):  # proxies and draws are the same in every picture
+        torch.manual_seed(0)
+        objective = Objective(loss, 2, 2).eval()
     values = []
     for t in theta.tolist():
         angles = torch.tensor([0.0, -math.pi / 9, t])
         x = torch.stack([torch.cos(angles), torch.sin(angles)], 1)
         values.append(objective(x, torch.tensor([0, 0, 1]))[0].item())
     return torch.tensor(values)
+
+
+def _plot_regularizers(axes: Axes, regularizers: list[Regularizer], num_classes: int) -> None:
+    theta = _angle_grid()[6:]
+    curves = [(repr(one), regularizer_curve(one, theta)) for one in regularizers]
+    _plot_curves(axes, theta * 180 / math.pi, curves)
+    axes.set(
+        title="Regularizers: penalty of one of two classes",
+        xlabel="angle between the class weights (°)",
+        ylabel="penalty",
+        yscale="symlog",
+    )
+
+
+def regularizer_curve(regularizer: Regularizer, theta: Tensor) -> Tensor:
+    """Penalty of the weight of one class where that of the only other class is at each of these angles."""
+    import torch
+
+    cos = torch.cos(theta.double())
+    is_other = torch.tensor([False, True]).expand(len(cos), 2)
+    return regularizer.penalty(torch.stack([torch.ones_like(cos), cos], 1), is_other)
 
 
 def _plot_criteria(axes: Axes, criteria: list[Criterion], num_classes: int) -> None:

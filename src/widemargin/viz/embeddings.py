@@ -196,7 +196,7 @@ def neighbour_row(query: tuple[str, str], matches: Sequence[tuple[str, str, floa
     """HTML of a query (picture, class) and its neighbours (picture, class, cosine); other classes are framed."""
     cells = [_thumbnail_figure(*query, "asked", "asked for")]
     cells += [
-        _thumbnail_figure(picture, name, "" if name == query[1] else "wrong", f"{cos:.2f}")
+        _thumbnail_figure(picture, name, "" if name == query[1] else "wrong", pair_charts.format_cosine(cos))
         for picture, name, cos in matches
     ]
     return f'<div class="near">{"".join(cells)}</div>'

@@ -37,8 +37,16 @@ svg .axis { stroke: var(--ink); } svg .bar { stroke: var(--ink); stroke-width: 5
 .side > section { min-width: 0; } .side svg { min-width: min(440px, 100%); max-width: 620px; }
 @media (max-width: 520px) { .side svg { font-size: 15px; } .side svg text.tick { font-size: 14px; } }
 table { border-collapse: collapse; font-size: .93rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 5px 12px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th, td { padding: 5px 9px; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
+td:first-child { white-space: normal; min-width: 9em; max-width: 22em; overflow-wrap: anywhere; }
+@media (max-width: 700px) { .wide td:first-child, .wide th:first-child { position: sticky; left: 0;
+  background: var(--ground); max-width: 42vw; } }
+td .range { display: block; color: var(--soft); font-size: .8rem; font-weight: 400; }
+.sortable { font-size: .85rem; } .sortable th, .sortable td { padding: 5px 7px; }
+.sortable thead th { cursor: pointer; } .sortable thead th:focus-visible { outline: 2px solid var(--accent); }
+.sortable th[aria-sort=ascending]::after { content: " ▲"; font-size: .7em; }
+.sortable th[aria-sort=descending]::after { content: " ▼"; font-size: .7em; }
 thead th { border-bottom: 2px solid var(--soft); vertical-align: bottom;
   white-space: normal; overflow-wrap: break-word; }
 tfoot td { color: var(--soft); } tfoot tr:first-child td { border-top: 2px solid var(--soft); }
@@ -104,19 +112,66 @@ Cell = tuple[str, str]
 """Text and CSS class."""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Cell]], foot: Sequence[Sequence[Cell]] = ()) -> str:
-    """A table that scrolls by itself on narrow screens."""
+SORT_SCRIPT = """
+for (const table of document.querySelectorAll("table.sortable")) {
+  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
+  const key = (row, column) => {
+    const text = row.cells[column].textContent.trim(), number = parseFloat(text.replace(/,/g, ""));
+    return Number.isNaN(number) ? text : number * (/^[\\d.,]+ min/.test(text) ? 60 : 1);
+  };
+  const sort = column => {
+    const rising = heads[column].getAttribute("aria-sort") === "descending", rows = [...body.rows];
+    const known = rows.filter(row => key(row, column) !== "–"), rest = rows.filter(row => key(row, column) === "–");
+    known.sort((a, b) => {
+      const x = key(a, column), y = key(b, column);
+      const order = typeof x === typeof y && typeof x === "number" ? x - y : String(x).localeCompare(String(y));
+      return rising ? order : -order;
+    });
+    body.append(...known, ...rest);
+    for (const head of heads) head.setAttribute("aria-sort", "none");
+    heads[column].setAttribute("aria-sort", rising ? "ascending" : "descending");
+  };
+  heads.forEach((head, column) => {
+    head.tabIndex = 0;
+    head.addEventListener("click", () => sort(column));
+    head.addEventListener("keydown", event => {
+      if (event.key !== "Enter" && event.key !== " ") return;
+      event.preventDefault();
+      sort(column);
+    });
+  });
+}
+"""
+"""Sorts a table of class `sortable` by the column whose title is clicked: falling, then rising."""
+
+
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    foot: Sequence[Sequence[Cell]] = (),
+    *,
+    is_sortable: bool = False,
+) -> str:
+    """A table that scrolls by itself on narrow screens; a page with a sortable one runs `SORT_SCRIPT`.
+
+    Of a cell with two lines the second is small.
+    """
+
+    def content(text: str) -> str:
+        first, _, second = text.partition("\n")
+        return escape(first) + (f'<span class="range">{escape(second)}</span>' if second else "")
 
     def line(cells: Sequence[Cell]) -> str:
         inside = "".join(
-            f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>" for text, kind in cells
+            f'<td class="{kind}">{content(text)}</td>' if kind else f"<td>{content(text)}</td>" for text, kind in cells
         )
         return f"<tr>{inside}</tr>"
 
     top = "".join(f"<th>{escape(text)}</th>" for text in head)
     body = "".join(map(line, rows))
     below = f"<tfoot>{''.join(map(line, foot))}</tfoot>" if foot else ""
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody>{below}</table></div>'
+    kind = ' class="sortable"' if is_sortable else ""
+    return f'<div class="wide"><table{kind}><thead><tr>{top}</tr></thead><tbody>{body}</tbody>{below}</table></div>'
 
 
 def code(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from .charts import Line, add_legend, draw_log_lines
 from .svg import CHART_WIDTH, INK, SOFT, Chart, chart_style
 
 _SAME_COLOUR, _DIFFERENT_COLOUR = "#4477AA", "#EE6677"
+_LABEL_WIDTH = 0.05  # of a threshold, as a share of the axis
 _HISTOGRAM_BINS = 80
 
 
@@ -45,6 +47,15 @@ def _subsample_roc(roc: RocCurve, num_same: int, num_different: int) -> list[tup
     accepted = np.minimum(np.round(roc.far[place] * num_different), np.round(roc.tar[place] * num_same))
     supported = place[accepted >= MIN_EVENTS]
     return list(zip(roc.far[supported].tolist(), roc.tar[supported].tolist(), strict=True))
+
+
+def format_cosine(cosine: float) -> str:
+    """A cosine in two decimals; one that rounds to zero has no sign.
+
+    >>> format_cosine(-0.001), format_cosine(-0.25)
+    ('0.00', '-0.25')
+    """
+    return f"{round(cosine, 2) + 0.0:.2f}"
 
 
 def draw_score_histogram(roc: RocCurve, thresholds: Sequence[float], title: str) -> Chart:
@@ -86,9 +97,13 @@ def _draw_pair_histogram(
         axes.fill([edges[0], *centres, edges[-1]], [0, *kind, 0], fc=(colour, 0.35), ec=colour, lw=1)[0]
         for kind, colour in zip(shares, (_SAME_COLOUR, _DIFFERENT_COLOUR), strict=True)
     ]
-    for value in thresholds:
+    previous, level = -math.inf, 0
+    for value in sorted(thresholds):
+        level = level + 1 if value - previous < _LABEL_WIDTH * float(edges[-1] - edges[0]) else 0
+        previous = value
         axes.axvline(value, color=INK, lw=1)
         place = axes.get_xaxis_transform()
-        axes.annotate(f"{value:.2f}", (value, 1), (4, -12), place, "offset points", color=SOFT, size=12)
+        offset = (4, -12 - 15 * level)  # below the label that it would overlap
+        axes.annotate(format_cosine(value), (value, 1), offset, place, "offset points", color=SOFT, size=12)
     add_legend(chart, areas, ["same pairs", "different pairs"], (60, 4), 2)
     return chart

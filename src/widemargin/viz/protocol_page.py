@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _NEIGHBOUR_ROWS, _NEIGHBOURS_PER_ROW = 12, 8
+_MAX_QUERIES = 400  # images among which the worst are looked for
 
 
 def protocol_page(title: str, subtitle: str, result: ProtocolResult, command: str, extra_sections: list[str]) -> str:
@@ -27,13 +28,10 @@ def protocol_page(title: str, subtitle: str, result: ProtocolResult, command: st
         verification = result.verification
         thresholds = list(result.metrics["thresholds"].values())
         explained = "Lines are the thresholds of the FARs that so many pairs can support."
-        body += [page.heading("Scores", explained)]
-        body += [
-            page.figure(
-                pair_charts.draw_score_histogram(verification.roc, thresholds, "Cosines of same and different pairs")
-            )
-        ]
-        body += verification_curve_sections(verification)
+        scores = pair_charts.draw_score_histogram(verification.roc, thresholds, "Cosines of same and different pairs")
+        first = page.heading("Scores", explained) + page.figure(scores)
+        # Side by side they also fit the width of a phone.
+        body.append(page.side_by_side([first, *verification_curve_sections(verification)]))
     return page.html_page(title, subtitle, [*body, *extra_sections, page.heading("Again"), page.code(command)])
 
 
@@ -54,7 +52,7 @@ def verification_curve_sections(verification: VerificationMetrics) -> list[str]:
             parts.append(page.heading(title, f"Not drawn: there is no FAR at which {needs}."))
         else:
             text = f"Drawn where at least {needs}."
-            parts += [page.heading(title, text), page.figure(picture)]
+            parts.append(page.heading(title, text) + page.figure(picture))
     return parts
 
 
@@ -64,7 +62,7 @@ def neighbour_sections(x: Tensor, images: Samples, seed: int) -> list[str]:
     if pixels is None:
         return []
     y = images.y
-    chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:400]
+    chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:_MAX_QUERIES]
     near = min(_NEIGHBOURS_PER_ROW, len(y) - 1)
     scores, places = NeighborSearch(x)(x[chosen], near, chosen)
     wrong = (y[places] != y[chosen].unsqueeze(1)).float().mean(1)
@@ -79,6 +77,7 @@ def neighbour_sections(x: Tensor, images: Samples, seed: int) -> list[str]:
         ]
         rows.append(embeddings.neighbour_row(query, matches))
     explained = (
-        "Left what was asked for, then what lies nearest; mistakes are framed. The upper half are the worst of 400."
+        "Left what was asked for, then what lies nearest; mistakes are framed. "
+        f"The first {len(worst)} are the worst of {len(chosen)}."
     )
     return [embeddings.THUMBNAIL_STYLE, page.heading("Nearest neighbours", explained), *rows]

@@ -31,7 +31,8 @@ from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeli
 if TYPE_CHECKING:
     from ..training.config import TrainConfig
 
-_DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[0-9a-f]{8})?")  # ends the name of a folder that nobody chose
+# Ends the name of a folder that nobody chose: the seed, options that are no defaults, a hash where they are many.
+_DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[a-z_]+=[^=]*|-neck|-compile|-grad_checkpointing)*(-[0-9a-f]{8})?")
 _PREFERRED_SETTINGS = ("data", "model", "seed")  # settings that people compare by
 
 
@@ -188,7 +189,7 @@ def runs_page(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float]
             folder = "" if each.folder == each.name else f" ({each.folder})"
             body.append(page.details(f"{each.name}{folder}: mistakes, settings", "\n".join(_run_sections(each))))
     body += [page.heading("This page again"), page.code(command)]
-    return page.html_page(title, sub, body)
+    return page.html_page(title, sub, body, "" if one else page.SORT_SCRIPT)
 
 
 def _titles(summary: RunSummary) -> tuple[str, str]:
@@ -249,20 +250,24 @@ def result_columns_and_rows(summaries: Sequence[RunSummary]) -> tuple[list[str],
 
 
 def _format_with_interval(value: float | None, interval: Sequence[float] | None) -> str:
-    """A metric in percent with its 95 % interval (older records have none); a dash where there is no value."""
+    """A metric in percent, its 95 % interval below it (older records have none); a dash where there is no value."""
     if value is None:
         return "–"
-    return f"{value:.2f} %" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
+    return f"{value:.2f} %" + ("" if interval is None else f"\n{interval[0]:.2f} to {interval[1]:.2f}")
 
 
 def result_table(summaries: Sequence[RunSummary], paper_angles: Mapping[str, float]) -> str:
     """The table, with the paper's angles as its foot."""
     head, rows = result_columns_and_rows(summaries)
+    if head[1] == "loss":  # below the name: a column of its own would push the last ones off the page
+        head = [head[0], *head[2:]]
+        rows = [[f"{name}\n{loss}" if loss else name, *rest] for name, loss, *rest in rows]
     foot = []
     if paper_angles:
         by_title = {ANGLE_TITLES[name]: f"{math.degrees(value):.1f}°" for name, value in paper_angles.items()}
         foot = [[("the paper (Table VI)", ""), *((by_title.get(title, ""), "") for title in head[1:])]]
-    return page.table(head, [[(cell, "") for cell in row] for row in rows], foot)
+    cells = [[(cell, "") for cell in row] for row in rows]
+    return page.table(head, cells, foot, is_sortable=len(summaries) > 1)
 
 
 def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
@@ -277,7 +282,7 @@ def training_curve_sections(summaries: Sequence[RunSummary]) -> list[str]:
         )
     ]
     # Of several labels per image a right answer has all of them right.
-    keys = ("train_top1", "train_exact_match")
+    keys = ("train_top1", "train_exact_match", "train_recall1")
     train_accuracy = [_metric_series(each, key) for each in summaries for key in keys]
     train_accuracy = [curve for curve in train_accuracy if any(value > 0 for _, value in curve.points)]
     validation = [_validation_series(each) for each in summaries]
@@ -422,7 +427,8 @@ def runs_markdown(summaries: Sequence[RunSummary], command: str) -> str:
     head, rows = result_columns_and_rows(summaries)
     title = _titles(summaries[0])[0] if len(summaries) == 1 else f"{len(summaries)} runs compared"
     lines = [f"# {text.escape_markdown(title)}", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(map(text.escape_markdown, row)) + " |" for row in rows]
+    flat = [[re.sub(r"\n(.*)", r" (\1)", cell) for cell in row] for row in rows]  # an interval behind its figure
+    lines += ["| " + " | ".join(map(text.escape_markdown, row)) + " |" for row in flat]
     for each in summaries:
         lines += ["", f"## {text.escape_markdown(each.name)}", ""]
         lines += [f"{text.escape_markdown(each.missing_note)}.", ""] if each.missing_note else []
@@ -470,8 +476,9 @@ def write_run_figure(summaries: Sequence[RunSummary], path: Path) -> None:
             }
             at = [line["epoch"] for line in each.epoch_metrics]
             axes[0].plot(at, [line["loss"] for line in each.epoch_metrics], **style)
-            right = [line.get("train_top1", line.get("train_exact_match", 0.0)) for line in each.epoch_metrics]
-            if any(right):  # a loss that only embeds gives no answers
+            keys = ("train_top1", "train_exact_match", "train_recall1")
+            right = [next((line[key] for key in keys if key in line), 0.0) for line in each.epoch_metrics]
+            if any(right):
                 axes[1].plot(at, right, **style)
             counts = next(
                 (line["histogram"]["target"] for line in reversed(each.epoch_metrics) if "histogram" in line), None

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import widemargin as wm
 from pair_cases import batch, distances_of, loss_and_stats, mean_hinges, triplets_by_loops
+from widemargin.losses.pair_batch import pair_masks
 from widemargin.losses.pairs._mining import MINERS, MiningConfig
-from widemargin.losses.pairs._pairs import pair_masks
 
 
 def drawn_triplets(mining: str, x: Tensor, y: Tensor, seed: int, alpha: float = 0.2, pool_size: int = 1000):

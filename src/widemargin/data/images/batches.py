@@ -3,8 +3,8 @@
 Order and augmentation follow from (seed, epoch, step) alone. So a run that goes on at any step sees the same batches
 bit for bit, and the parts of several processes are together the batch of one.
 
-Batches are in random order (`EpochSampler`), or P×K: P classes with K images each, so that every image has images of
-its own and of other classes in its batch (`PKSampler`).
+Batches are in random order (`EpochSampler`), with classes drawn equally often (`ClassSampler`), or P×K: P classes with
+K images each, so that every image has images of its own and of other classes in its batch (`PKSampler`).
 """
 
 from __future__ import annotations
@@ -89,8 +89,13 @@ class EpochSampler:
         return range(start, len(self))
 
 
-def make_sampler(y: Tensor, per_class: int, *sampler_args: Any) -> EpochSampler:
-    """The order of samples with labels `y`: as they come, or in P×K batches; `sampler_args` are `EpochSampler`'s."""
+def make_sampler(y: Tensor, per_class: int, *sampler_args: Any, sampling: str = "uniform") -> EpochSampler:
+    """The order of samples with labels `y`: each once, by class, or P×K; `sampler_args` are `EpochSampler`'s."""
+    if sampling != "uniform":
+        if per_class or y.ndim == 2:
+            why = "images have several labels" if y.ndim == 2 else "per_class draws as many of each class already"
+            raise InputError(f"sampling={sampling} draws images by their class: {why}")
+        return ClassSampler(len(y), *sampler_args, y=y, power=0.5 if sampling == "square_root" else 0.0)
     if per_class and y.ndim == 2:
         raise InputError(f"per_class={per_class} wants images of one label each; here they have several")
     if per_class:
@@ -114,14 +119,14 @@ class TensorBatches:
         drop_last: bool = True,
         shuffle: bool = True,
         per_class: int = 0,
+        sampling: str = "uniform",
     ) -> None:
         if augment.timm:
             ours = "none, paper, fast or seed"
             raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
         self.images, self.augment = images, augment
-        self.sampler = make_sampler(
-            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
-        )
+        options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
+        self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -174,6 +179,37 @@ def _limit_to_one_thread(executor: ThreadPoolExecutor, count: int) -> None:
     for future in [executor.submit(set_one_thread) for _ in range(count)]:
         future.result()
     torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSampler(EpochSampler):
+    """An order in which a class of n images is drawn n^power times as often as one of 1: equally often for power 0.
+
+    An epoch has as many images as there are. Those of a class come in turn, in a random order: of a large class a part,
+    of a small one each several times. The last draws that do not divide evenly go to random classes. Order follows from
+    (seed, epoch) alone. Kang et al., Decoupling Representation and Classifier (arXiv 1910.09217), section 3.1.
+    """
+
+    y: Tensor
+    power: float = 0.0
+
+    def epoch_indices(self, epoch: int) -> Tensor:
+        """Samples in the order of the epoch."""
+        generator = make_generator(ORDER_STREAM, self.seed, epoch)
+        shuffled = permutation(generator, self.num_samples)
+        grouped = shuffled[torch.argsort(self.y[shuffled], stable=True)]  # class by class, within each at random
+        counts = torch.bincount(self.y)
+        weights = torch.where(counts > 0, counts.double().pow(self.power), torch.zeros((), dtype=torch.float64))
+        wanted = self.num_samples * weights / weights.sum()
+        draws = wanted.floor().long()
+        order = permutation(generator, len(counts))
+        rest = self.num_samples - int(draws.sum())
+        draws[order[torch.argsort((wanted - draws)[order], descending=True, stable=True)][:rest]] += 1
+        start, first = draws.cumsum(0) - draws, counts.cumsum(0) - counts
+        classes = torch.arange(len(counts), device="cpu").repeat_interleave(draws)
+        turn = torch.arange(self.num_samples, device="cpu") - start[classes]
+        found = grouped[first[classes] + turn % counts[classes]]
+        return found[permutation(generator, len(found))].repeat_interleave(self.repeated_augmentation)
 
 
 @dataclass(frozen=True, kw_only=True)

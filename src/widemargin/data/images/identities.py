@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -42,6 +43,14 @@ def _select_classes(images: AnyImages, class_indices: torch.Tensor) -> AnyImages
     part = images.take(rows)
     names = tuple(images.class_names[k] for k in class_indices.tolist())
     return replace(part, y=torch.searchsorted(class_indices, part.y), class_names=names)
+
+
+def without_classes(images: AnyImages, removed: Collection[str], names: tuple[str, ...]) -> AnyImages:
+    """The images without those of some classes, with labels in the order of `names`, the classes that stay."""
+    kept = torch.tensor([k for k, name in enumerate(images.class_names) if name not in removed], dtype=torch.int64)
+    found = _select_classes(images, kept)
+    assert found.class_names == names
+    return found
 
 
 def check_some_pairs(images: AnyImages) -> AnyImages:

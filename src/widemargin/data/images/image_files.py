@@ -143,6 +143,7 @@ class FolderBatches:
         shuffle: bool = True,
         workers: int | None = None,
         per_class: int = 0,
+        sampling: str = "uniform",
         on_bad_image: str = "stop",
         bad_images: dict[str, str] | None = None,
     ) -> None:
@@ -158,9 +159,8 @@ class FolderBatches:
             if augment.timm
             else None
         )
-        self.sampler = make_sampler(
-            images.y, per_class, batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle
-        )
+        options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
+        self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
         # PIL crops and resizes each image at its own size; what comes after is the batch's.
         pad = augment.pad if augment.scale is None else 0
         self._batch_augment = replace(augment, timm=False, size=0, scale=None, pad=pad, eval_zoom=1.0)

@@ -129,7 +129,12 @@ def image_set_names() -> tuple[str, ...]:
 
 
 def canonical_set_name(name: str) -> str | None:
-    """The set's own spelling of a name such as `CIFAR-10`; None if there is no such set."""
+    """The set's own spelling of a name such as `CIFAR-10`; None if there is no such set.
+
+    A generated set (`generated(classes=100)`) is its own spelling.
+    """
+    if name.strip().partition("(")[0].strip() == "generated":
+        return name.strip()
     return {_normalize_set_name(known): known for known in image_set_names()}.get(_normalize_set_name(name))
 
 
@@ -138,6 +143,10 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     set_name = canonical_set_name(name)
     if set_name is None:
         raise unknown_name_error("image set", name, image_set_names())
+    if set_name.startswith("generated"):
+        from .generated import load_generated
+
+        return load_generated(set_name)
     if set_name == "omniglot":
         return load_omniglot(list(candidate_folders(("omniglot",), data_dir)))
     if set_name == "orl_faces":

@@ -17,12 +17,23 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...io.errors import InputError
 from .long_tail import long_tailed_counts
-from .manifest import EXCLUDED, REMOVED_PARTS, REMOVED_TEST, REMOVED_TRAIN, TEST, TRAIN, UNUSED, VAL, ManifestRow
+from .manifest import (
+    EXCLUDED,
+    REMOVED_PARTS,
+    REMOVED_TEST,
+    REMOVED_TRAIN,
+    TEST,
+    TRAIN,
+    UNUSED,
+    VAL,
+    Manifest,
+    ManifestRow,
+)
 
 TEST_FRACTION = 0.2
 _TRAIN_SIDE_PARTS = (TRAIN, REMOVED_TRAIN, VAL, UNUSED)
@@ -151,13 +162,28 @@ def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str
     return frozenset(order[:count])
 
 
-def count_unseen(total: int, fraction: float, where: str) -> int:
+def count_unseen(total: int, fraction: float, where: str, name: str = "unseen_classes") -> int:
     """How many of so many classes are unseen: two at least, and two at least are seen."""
     if not 0.0 < fraction < 1.0:
-        raise InputError(f"unseen_classes={fraction!r} must lie between 0 and 1, neither included")
+        raise InputError(f"{name}={fraction!r} must lie between 0 and 1, neither included")
     if total < 4:
         raise InputError(f"{where} has {total} classes: too few to keep some unseen (at least 4)")
     return min(max(round(fraction * total), 2), total - 2)
+
+
+def hold_out_classes(manifest: Manifest, fraction: float, seed: int, where: str) -> Manifest:
+    """The manifest with all images of a fraction of the training classes held out, under their own identities.
+
+    The classes are first in a ranking by their names; their test images are held out too, since no class weight knows
+    them. Without a fraction it stays as it is.
+    """
+    if not fraction:
+        return manifest
+    names = manifest.train_class_names
+    order = sorted(names, key=lambda name: _rank_key(f"val {seed}", name.encode("utf-8", "surrogateescape")))
+    chosen = frozenset(order[: count_unseen(len(names), fraction, where, "val_classes")])
+    parts = (TRAIN, UNUSED, TEST, VAL)
+    return Manifest(tuple(replace(r, part=VAL) if r.label in chosen and r.part in parts else r for r in manifest.rows))
 
 
 def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] | None = None) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from ...io.errors import InputError
 from .dates import DateReading, read_dates
 from .grid import Grid
 from .numbers import NumberReading, ambiguous_number_error, find_thousands_points, read_numbers
+from .readings import ColumnReading
 from .table import Column, encode_levels, find_missing, join_names, quote_cell
 
 MIN_NUMERIC_FRACTION = 0.9  # above this share of numbers, a word in a column is taken for a slip
@@ -38,7 +40,7 @@ class _ColumnReader:
     """Decides of one column after the other what it is, and collects notes on what was read specially."""
 
     grid: Grid
-    target: int
+    target: int | None
     kept_rows: Sequence[int]
     decimal: str | None
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -47,6 +49,8 @@ class _ColumnReader:
     """Columns of plain numbers."""
     comma_column: str = ""
     """A column that shows decimal commas."""
+    readings: dict[str, ColumnReading] = field(default_factory=dict)
+    """How each column was read."""
 
     def __post_init__(self) -> None:
         self.taken_names = set(self.grid.column_names)
@@ -66,7 +70,7 @@ class _ColumnReader:
                 self.comma_column = name
             elif not reading.notes:
                 self.plain_places.append(place)
-            return self._build_numbers(name, np.array(reading.values, dtype=np.float64))
+            return self._build_numbers(name, np.array(reading.values, dtype=np.float64), reading.decimal, reading.marks)
         dates = None if reading.problem else read_dates(words, self._other_columns(place))
         if dates is not None and not dates.unread:
             return self._build_dates(name, dates)
@@ -95,12 +99,15 @@ class _ColumnReader:
         if note:
             self.notes.setdefault(note, []).append(name)
 
-    def _build_numbers(self, name: str, values: NDArray[np.float64]) -> tuple[list[Column], str]:
+    def _build_numbers(
+        self, name: str, values: NDArray[np.float64], decimal: str = ".", marks: tuple[str, ...] = ()
+    ) -> tuple[list[Column], str]:
         if np.isinf(values).any():
             raise InputError(
                 f"{self._place(name, int(np.isinf(values).argmax()))}: an infinite number; "
                 "leave the field empty if the value is missing"
             )
+        self.readings[name] = ColumnReading(name, "number", (name,), decimal, marks)
         return [Column(name, values)], _number_drop_reason(name, values, len(self.grid.line_numbers))
 
     def _build_dates(self, name: str, dates: DateReading) -> tuple[list[Column], str]:
@@ -112,6 +119,15 @@ class _ColumnReader:
                 free += "_"
             self.taken_names.add(free)
             columns.append(Column(free, values))
+        self.readings[name] = ColumnReading(
+            name,
+            "time" if dates.is_time else "date",
+            tuple(column.name for column in columns),
+            parts=() if dates.is_time else tuple(dates.parts),
+            day_sign=dates.sign,
+            day_order=dates.order,
+            start=dates.start,
+        )
         first = columns[0].values
         known = first[~np.isnan(first)]
         if (known == known[0]).all():
@@ -144,6 +160,9 @@ class _ColumnReader:
         known = [word for word in words if word not in missing]
         levels = tuple(sorted(set(known)))
         columns = [Column(name, encode_levels(words, levels), levels)]
+        self.readings[name] = ColumnReading(
+            name, "category", (name,), levels=levels, has_missing=len(known) < len(words)
+        )
         if len(levels) == 1:
             return columns, REASON_CONSTANT
         if len(known) > SMALL_TABLE_ROWS and len(levels) > 0.95 * len(known):
@@ -156,12 +175,19 @@ class _ColumnReader:
         return columns, ""
 
 
-def build_columns(
-    grid: Grid, target: int, kept_rows: Sequence[int], decimal: str | None = None
-) -> tuple[tuple[Column, ...], list[str]]:
-    """The columns besides the target in the rows to keep, and notes on those that were left out or read specially."""
+class BuiltColumns(NamedTuple):
+    """The features of a table, how they were read, and notes on columns that were left out or read specially."""
+
+    features: tuple[Column, ...]
+    readings: tuple[ColumnReading, ...]
+    notes: list[str]
+
+
+def build_columns(grid: Grid, target: int | None, kept_rows: Sequence[int], decimal: str | None = None) -> BuiltColumns:
+    """The columns besides the target, if there is one, in the rows to keep."""
     reader = _ColumnReader(grid, target, kept_rows, decimal)
     found: list[Column] = []
+    readings: list[ColumnReading] = []
     left_out: dict[str, list[str]] = {}
     for place, name in enumerate(grid.column_names):
         if place == target:
@@ -171,10 +197,11 @@ def build_columns(
             left_out.setdefault(reason, []).append(name)
         else:
             found += columns
+            readings.append(reader.readings[name])
     reader.check_thousands_points()
     reasons = [f"{join_names(names)} ({reason})" for reason, names in left_out.items()]
     if not found:
-        why = f": left out {'; '.join(reasons)}" if reasons else " besides the classes"
+        why = f": left out {'; '.join(reasons)}" if reasons else "" if target is None else " besides the classes"
         raise InputError(f"{grid.file}: no column to learn from{why}")
     notes = [f"left out {reason}" for reason in reasons]
     notes += [f"{join_names(names)}: {what}" for what, names in reader.notes.items()]
@@ -183,7 +210,7 @@ def build_columns(
     if where:
         many = f"{total:,} missing value{'s' if total > 1 else ''} in {join_names(where)}"
         notes.append(f"{many}: the median stands in, or for a category a level of its own")
-    return tuple(found), notes
+    return BuiltColumns(tuple(found), tuple(readings), notes)
 
 
 def _missing_mask(column: Column) -> NDArray[np.bool_]:

@@ -52,6 +52,7 @@ _MONTHS = (
 )
 _MONTH_NUMBERS = {name[:end]: k for k, name in enumerate(_MONTHS, 1) for end in (3, 9)} | {"sept": 9}
 
+_OPEN_SIGNS = ("-", "/", ".")  # between day and month, whose order is then open
 DAY_FIRST, MONTH_FIRST, FIXED = "day first", "month first", ""
 _SECONDS_PER_DAY = 86400.0
 _WEEKDAY_OF_1970 = 3  # the first of January was a Thursday
@@ -121,6 +122,12 @@ class DateReading:
     unread: list[int]
     """Places of words that are no dates; without parts if there are any."""
     note: str = ""
+    sign: str = ""
+    """What stands between day and month where their order is open, else the kind of date."""
+    order: str = ""
+    start: tuple[float, float] = (0.0, 0.0)
+    """What `_days` is counted from: the earliest day since 1970, and the earliest time since its beginning, in days."""
+    is_time: bool = False
 
 
 def read_dates(words: Sequence[str], other_columns: Iterable[Sequence[str]] = ()) -> DateReading | None:
@@ -149,10 +156,11 @@ def read_dates(words: Sequence[str], other_columns: Iterable[Sequence[str]] = ()
     is_wrong = np.isnan(days) & ~dates.is_missing
     if is_wrong.any():
         return DateReading({}, np.flatnonzero(is_wrong).tolist())
-    parts = _date_parts(dates.numbers, month, days)
+    origin = _date_origin(dates.numbers, days)
+    parts = _varying_parts(_date_parts(dates.numbers, month, days, origin))
     start = np.datetime64(int(np.nanmin(days)), "D")
     note = f"dates{remark} became {_join([f'days since {start}' if name == '_days' else name[1:] for name in parts])}"
-    return DateReading(parts, [], note)
+    return DateReading(parts, [], note, dates.sign, order, origin)
 
 
 def _read_times(words: Sequence[str]) -> DateReading | None:
@@ -162,7 +170,37 @@ def _read_times(words: Sequence[str]) -> DateReading | None:
         if seconds is None:
             return None
         hours.append(seconds / 3600.0)
-    return DateReading({"": np.array(hours)}, [], "times of day became hours")
+    return DateReading({"": np.array(hours)}, [], "times of day became hours", is_time=True)
+
+
+def read_new_times(words: Sequence[str]) -> DateReading:
+    """Times of day of new rows, in hours."""
+    parsed = [np.nan if _is_missing_date(word) else _parse_time(word) for word in words]
+    unread = [place for place, seconds in enumerate(parsed) if seconds is None]
+    hours = np.array([np.nan if seconds is None else seconds / 3600.0 for seconds in parsed])
+    return DateReading({"": hours}, unread, is_time=True)
+
+
+def read_new_dates(words: Sequence[str], sign: str, order: str, start: tuple[float, float]) -> DateReading:
+    """Dates of new rows in the way that the dates of `read_dates` were written, or with the year or a name in them.
+
+    >>> old = read_dates(["30.12.2024", "31.12.2024"])
+    >>> read_new_dates(["02.01.2025", "2025-01-03", "1/2/2025"], old.sign, old.order, old.start).unread
+    [2]
+    """
+    numbers = np.full((len(words), 5), np.nan)
+    is_gap = np.zeros(len(words), dtype=bool)
+    for place, word in enumerate(words):
+        is_gap[place] = _is_missing_date(word)
+        written = None if is_gap[place] else _parse_date(word)
+        if written is None or (written.sign in _OPEN_SIGNS and written.sign != sign):
+            continue
+        swap = written.sign in _OPEN_SIGNS and order == DAY_FIRST
+        month, day = (written.then, written.first) if swap else (written.first, written.then)
+        numbers[place] = written.year, month, day, written.seconds, written.offset_seconds
+    days = _days_since_1970(numbers[:, 0], numbers[:, 1], numbers[:, 2])
+    unread = np.flatnonzero(np.isnan(days) & ~is_gap).tolist()
+    return DateReading(_date_parts(numbers, numbers[:, 1], days, start), unread)
 
 
 class _DateColumn(NamedTuple):
@@ -175,7 +213,7 @@ class _DateColumn(NamedTuple):
 
     def fitting_orders(self) -> list[str]:
         """The orders of day and month in which no month is above 12."""
-        if self.sign not in ("-", "/", "."):
+        if self.sign not in _OPEN_SIGNS:
             return [FIXED]
         first, then = (np.nanmax(self.numbers[:, place]) for place in (1, 2))
         return [order for order, month in ((DAY_FIRST, then), (MONTH_FIRST, first)) if month <= 12]
@@ -240,19 +278,34 @@ def _days_since_1970(
     return np.where(is_possible, days.astype(np.int64), np.nan)
 
 
-def _date_parts(
-    numbers: NDArray[np.float64], month: NDArray[np.float64], days: NDArray[np.float64]
-) -> dict[str, NDArray[np.float64]]:
-    """The parts of all dates that vary."""
+def _date_origin(numbers: NDArray[np.float64], days: NDArray[np.float64]) -> tuple[float, float]:
+    """The earliest day, and the earliest time since its beginning, in days."""
+    first_day = float(np.nanmin(days))
+    return first_day, float(np.nanmin(_elapsed_days(numbers, days, first_day)))
+
+
+def _elapsed_days(numbers: NDArray[np.float64], days: NDArray[np.float64], first_day: float) -> NDArray[np.float64]:
     seconds, offsets = numbers[:, 3], numbers[:, 4]
-    elapsed = (days - np.nanmin(days)) + (seconds - offsets) / _SECONDS_PER_DAY
-    parts = {
+    return (days - first_day) + (seconds - offsets) / _SECONDS_PER_DAY
+
+
+def _date_parts(
+    numbers: NDArray[np.float64],
+    month: NDArray[np.float64],
+    days: NDArray[np.float64],
+    origin: tuple[float, float],
+) -> dict[str, NDArray[np.float64]]:
+    """All parts of all dates, by what to add to the column's name."""
+    return {
         "_year": numbers[:, 0].copy(),
         "_month": month.copy(),
         "_weekday": (days + _WEEKDAY_OF_1970) % 7,
-        "_hour": seconds / 3600.0,
-        "_days": elapsed - np.nanmin(elapsed),
+        "_hour": numbers[:, 3] / 3600.0,
+        "_days": _elapsed_days(numbers, days, origin[0]) - origin[1],
     }
+
+
+def _varying_parts(parts: dict[str, NDArray[np.float64]]) -> dict[str, NDArray[np.float64]]:
     return {name: values for name, values in parts.items() if _varies(values)} or {"_days": parts["_days"]}
 
 

@@ -7,14 +7,14 @@ or a level that does not occur there, is switched off for that model: nothing wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...io.errors import InputError
-from .table import Table, check_cells
+from .table import Column, Table, check_cells
 
 # More columns than that are a mistake in the file sooner than a table, and each is a row of weights per model.
 MAX_ENCODED_COLUMNS = 50_000
@@ -54,19 +54,29 @@ def encode(table: Table) -> EncodedTable:
     x = np.empty((len(table), width))
     names: list[str] = []
     numeric: list[bool] = []
-    for column in sorted(table.columns, key=lambda column: column.levels is not None):
-        if column.levels is None:
-            x[:, len(names)] = _rescale_for_float32(column.values.astype(np.float64))
-            names.append(column.name)
-            numeric.append(True)
-            continue
-        codes = [*range(len(column.levels)), *([-1] if (column.values < 0).any() else [])]
-        for code in codes:
-            x[:, len(names)] = column.values == code
-            names.append(f"{column.name}={'missing' if code < 0 else column.levels[code]}")
-            numeric.append(False)
+    for name, values, is_numeric in feature_columns(table.columns):
+        x[:, len(names)] = _rescale_for_float32(values.astype(np.float64)) if is_numeric else values
+        names.append(name)
+        numeric.append(is_numeric)
     x = x if len(names) == width else np.ascontiguousarray(x[:, : len(names)])
     return EncodedTable(x, np.array(numeric), tuple(names))
+
+
+def feature_columns(
+    columns: Sequence[Column], has_missing: Mapping[str, bool] | None = None
+) -> Iterator[tuple[str, NDArray[Any], bool]]:
+    """Name, values and whether they are numbers of every column of the matrix: numbers, then one column per level.
+
+    `has_missing` says of which categories a missing value is a level; by default those with missing values.
+    """
+    for column in sorted(columns, key=lambda column: column.levels is not None):
+        if column.levels is None:
+            yield column.name, column.values, True
+            continue
+        missing = (column.values == -1).any() if has_missing is None else has_missing[column.name]
+        for code in (*range(len(column.levels)), *([-1] if missing else [])):
+            name = f"{column.name}={'missing' if code < 0 else column.levels[code]}"
+            yield name, column.values == code, False
 
 
 def check_width(table: Table) -> int:

@@ -98,7 +98,7 @@ def load_table(
     column = None if target is None else str(target)  # a DataFrame's may be a number
     if isinstance(data, str | Path) and not _is_uci_name(data):
         return read_table(data, column, target_is_class=target_is_class, decimal=decimal)
-    if _is_frame(data):
+    if is_frame(data):
         return build_table(frame_grid(data, default_name), default_name, column, target_is_class, decimal)
     if target is not None:
         known = f"the classes of {data} are known" if isinstance(data, str | Path) else "this has its classes already"
@@ -119,7 +119,8 @@ def _is_uci_name(data: str | Path) -> bool:
     return str(data) in uci_set_names() and not Path(data).is_file()
 
 
-def _is_frame(data: object) -> bool:
+def is_frame(data: object) -> bool:
+    """Whether this is a pandas DataFrame."""
     pandas = sys.modules.get("pandas")  # who has a DataFrame has imported it
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
@@ -147,14 +148,14 @@ def _arrays_table(
     import pandas as pd
 
     try:
-        frame = x if _is_frame(x) else pd.DataFrame(np.asarray(x)).infer_objects()
+        frame = x if is_frame(x) else pd.DataFrame(np.asarray(x)).infer_objects()
         labels = pd.Series(list(y) if isinstance(y, str) else np.asarray(y).ravel())
     except (ValueError, TypeError, RuntimeError) as error:  # RuntimeError: a tensor that requires a gradient
         why = " ".join(str(error).split())
         raise InputError(f"{name}: X must have rows and columns and y a label for each row ({why})") from None
     if len(frame) != len(labels):
         raise InputError(f"{name}: X has {len(frame)} rows, y {len(labels)} labels; each row needs one")
-    if not _is_frame(x):
+    if not is_frame(x):
         named = column_names is not None and len(column_names) == frame.shape[1]
         wanted = column_names if named else [f"c{place}" for place in range(1, frame.shape[1] + 1)]
         frame.columns = pd.Index([str(column) for column in wanted])
@@ -168,7 +169,7 @@ def _arrays_table(
 # ---------------------------------------------------------------- a DataFrame as a grid of cells
 
 
-def frame_grid(frame: pd.DataFrame, name: str) -> Grid:
+def frame_grid(frame: pd.DataFrame, name: str, min_columns: int = 2) -> Grid:
     """The columns of a DataFrame; numbers stay numbers, all else becomes words, as in a Parquet file.
 
     Dates and times are words in ISO form, from which `dates` makes numbers; durations are numbers of days.
@@ -176,7 +177,7 @@ def frame_grid(frame: pd.DataFrame, name: str) -> Grid:
     rows, width = frame.shape
     check_cells(rows, width, name)
     names = resolve_column_names([str(column).strip() for column in frame.columns], name)
-    if width < 2:
+    if width < min_columns:
         raise InputError(f"{name}: {width} column{'s' * (width != 1)}; features and a column of classes are needed")
     if not rows:
         raise InputError(f"{name}: columns but no rows")
@@ -191,7 +192,7 @@ def frame_grid(frame: pd.DataFrame, name: str) -> Grid:
             continue
         kept.append(column_name)
         columns.append(_series_cells(column))
-    if len(kept) < 2:
+    if len(kept) < min_columns:
         raise InputError(f"{name}: no column to learn from: {'; '.join(notes)}")
     return Grid(name, kept, columns, range(rows), notes)
 

@@ -134,6 +134,10 @@ class NumberReading:
     """Why numbers are read as words."""
     shown_decimal: str = ""
     """The decimal sign if the column itself shows which it is."""
+    decimal: str = "."
+    """The decimal sign that the numbers were read with."""
+    marks: tuple[str, ...] = ()
+    """Currency and percent signs that were taken out."""
 
 
 def read_numbers(
@@ -154,7 +158,7 @@ def read_numbers(
     """
     values, unread = _parse_plain_numbers(words)
     if not unread and (decimal != "," or not any("." in word for word in words)):
-        return NumberReading(values, unread)
+        return NumberReading(values, unread, decimal=decimal or ".")
     survey = _survey_column(words)
     if survey is None:
         return NumberReading(values, unread)
@@ -167,7 +171,23 @@ def read_numbers(
         return NumberReading(list(survey.values[best]), survey.unread_places(best, words))
     chosen = signs[0] if len(signs) == 1 else _choose_decimal(survey, where, decimal, separator, plain=not unread)
     shown = chosen if any(survey.words_fitting_only.values()) else ""
-    return NumberReading(list(survey.values[chosen]), [], _describe_reading(survey, chosen), "", shown)
+    marks = (*sorted(survey.currencies), *(("%",) if True in survey.percent else ()))
+    return NumberReading(
+        list(survey.values[chosen]), [], _describe_reading(survey, chosen), "", shown, decimal=chosen, marks=marks
+    )
+
+
+def read_new_number(word: str, decimal: str, marks: Sequence[str]) -> float | None:
+    """The number of a cell of a column whose decimal sign, currency and percent sign are known; None for other words.
+
+    >>> read_new_number("1.234,5", ",", ()), read_new_number("45 %", ".", ()), read_new_number("45 %", ".", ("%",))
+    (1234.5, None, 45.0)
+    """
+    number = parse_formatted(word)
+    if number is None or decimal not in number.values:
+        return None
+    strange = {number.currency, "%" if number.has_percent else ""} - {"", *marks}
+    return None if strange else number.values[decimal]
 
 
 @dataclass

@@ -15,6 +15,7 @@ https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from sys import getsizeof
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ class ColumnChunk(NamedTuple):
 def column_chunks(data: bytes) -> Iterator[ColumnChunk]:
     """The parts of all columns, as the end of the file lists them."""
     length = int.from_bytes(data[-8:-4], "little")
-    if len(data) < 12 or not data.endswith(_FOOTER_MAGIC) or length > len(data) - 12:
+    if len(data) < 12 or data[-4:] != _FOOTER_MAGIC or length > len(data) - 12:
         raise PageError
     footer = _ThriftReader(data, len(data) - 8 - length, len(data) - 8)
     for field, kind in footer.iter_fields():
@@ -191,14 +192,8 @@ _MAX_WORD_LENGTH = 131_072  # characters, as in CSV
 def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
     """The columns of a Parquet file; numbers stay numbers, all else becomes words."""
     file = memory.file
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InputError(
-            f'{file}: Parquet needs pyarrow; pip install "widemargin[parquet]", or save the table as CSV'
-        ) from None
-    try:
+    pa, pq = import_pyarrow(file)
+    with translate_parquet_errors(pa, file):
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
         metadata, schema = source.metadata, source.schema_arrow
         check_cells(metadata.num_rows, metadata.num_columns, file)
@@ -207,15 +202,11 @@ def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
             raise InputError(f"{file}: {len(names)} columns; features and a column of classes are needed")
         if metadata.num_rows == 0:
             raise InputError(f"{file}: columns but no rows")
-        usable = [_is_readable_type(pa, field.type) for field in schema]
+        usable = [is_readable_type(pa, field.type) for field in schema]
         _check_sizes(data, memory)
         memory.reserve_cells(metadata.num_rows, sum(usable))
-        coded = [field.name for field in schema if _is_text_type(pa, field.type)]
+        coded = [field.name for field in schema if is_text_type(pa, field.type)]
         source = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False, read_dictionary=coded)
-    except InputError:
-        raise
-    except (pa.ArrowException, OSError, ValueError, MemoryError):
-        raise InputError(f"{file}: a damaged Parquet file; write or download it again") from None
     columns: list[Cells] = []
     notes: list[str] = []
     kept: list[str] = []
@@ -234,6 +225,29 @@ def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
     return Grid(file, kept, columns, range(1, len(columns[0]) + 1), notes)
 
 
+def import_pyarrow(file: str) -> tuple[Any, Any]:
+    """pyarrow and its reader of Parquet; an InputError where it is not installed."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError(
+            f'{file}: Parquet needs pyarrow; pip install "widemargin[parquet]", or save the table as CSV'
+        ) from None
+    return pa, pq
+
+
+@contextmanager
+def translate_parquet_errors(pa: Any, file: str) -> Iterator[None]:
+    """Whatever pyarrow says of a damaged file, as one line."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, LookupError):
+        raise InputError(f"{file}: a damaged Parquet file; write or download it again") from None
+
+
 def _check_sizes(data: bytes, memory: MemoryBudget) -> None:
     """Refuse a file whose columns together, or a single page, unpack to more than a table may take."""
     total = largest = 0
@@ -248,7 +262,7 @@ def _read_parquet_column(pa: Any, source: Any, stored_name: str, name: str, memo
     """One column as whole numbers, numbers or words."""
     try:
         column = source.read(columns=[stored_name], use_threads=False).column(stored_name)
-        return _to_column_cells(pa, column, memory)
+        return to_column_cells(pa, column, memory)
     except InputError:
         raise
     except (pa.ArrowException, OSError, MemoryError, ValueError, OverflowError, LookupError) as error:
@@ -259,26 +273,27 @@ def _read_parquet_column(pa: Any, source: Any, stored_name: str, name: str, memo
         ) from None
 
 
-def _is_text_type(pa: Any, kind: Any) -> bool:
+def is_text_type(pa: Any, kind: Any) -> bool:
+    """Whether a column holds words."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _is_readable_type(pa: Any, kind: Any) -> bool:
+def is_readable_type(pa: Any, kind: Any) -> bool:
     """Whether a column holds numbers or words; lists, other structures and bytes are neither."""
     types = pa.types
     if types.is_dictionary(kind):
-        return _is_readable_type(pa, kind.value_type)
+        return is_readable_type(pa, kind.value_type)
     tests: tuple[Callable[[Any], bool], ...] = (types.is_nested, types.is_binary, types.is_large_binary)
     return not any(test(kind) for test in (*tests, types.is_fixed_size_binary, types.is_binary_view))
 
 
-def _to_column_cells(pa: Any, column: Any, memory: MemoryBudget) -> Cells:
+def to_column_cells(pa: Any, column: Any, memory: MemoryBudget) -> Cells:
     """A column as whole numbers, numbers or words."""
     kind, types = column.type, pa.types
     if types.is_dictionary(kind):
         inner = kind.value_type
         if types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner) or types.is_null(inner):
-            return _to_column_cells(pa, column.cast(inner), memory)
+            return to_column_cells(pa, column.cast(inner), memory)
     elif types.is_integer(kind) and not types.is_uint64(kind) and not column.null_count:
         return np.asarray(column.to_numpy(), dtype=np.int64)
     elif types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):

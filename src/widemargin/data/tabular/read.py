@@ -18,7 +18,6 @@ decides of every other column whether it is numbers, dates or a category, or tel
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from . import parquet
 from .columns import build_columns
 from .grid import Cells, Grid, parse_grid
 from .numbers import check_decimal, parse_formatted
+from .readings import format_cell
 from .remarks import find_remarks
 from .source import read_source
 from .table import (
@@ -73,7 +73,7 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
 
     `is_class`: its numbers are classes, even if they look like a quantity.
     """
-    column_index = len(grid.column_names) - 1 if target is None else _target_index(grid, target)
+    column_index = grid.column_names.index(resolve_target(grid.file, grid.column_names, target))
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
     remedy = "; name the column of classes: target" if target is None else ""
     words = grid.column_words([column_index])[0] or _to_label_words(grid.columns[column_index])
@@ -106,16 +106,18 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     )
 
 
-def _target_index(grid: Grid, target: str) -> int:
+def resolve_target(file: str, column_names: Sequence[str], target: str | None) -> str:
+    """The name of the column of classes: the last one by default, and an error with the nearest if it is not there."""
+    if target is None:
+        return column_names[-1]
     wanted = target.strip()
-    if wanted in grid.column_names:
-        return grid.column_names.index(wanted)
-    lowered = {name.lower(): name for name in grid.column_names}
+    if wanted in column_names:
+        return wanted
+    lowered = {name.lower(): name for name in column_names}
     near = get_close_matches(wanted.lower(), lowered, n=1, cutoff=0.5)
     hint = f"; did you mean {quote_cell(lowered[near[0]])}?" if near else ""
     raise InputError(
-        f"{grid.file}: no column {quote_cell(target)}{hint} "
-        f"(its columns: {join_names(grid.column_names, max_names=12)})"
+        f"{file}: no column {quote_cell(target)}{hint} (its columns: {join_names(column_names, max_names=12)})"
     )
 
 
@@ -123,13 +125,7 @@ def _to_label_words(cells: Cells) -> Sequence[str]:
     """Labels as words; whole numbers of a binary file without a decimal point."""
     if not isinstance(cells, np.ndarray):
         return cells
-    return [_format_label(value) for value in cells.tolist()]
-
-
-def _format_label(value: int | float) -> str:
-    if isinstance(value, int):
-        return str(value)
-    return "" if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
+    return [format_cell(value) for value in cells.tolist()]
 
 
 def looks_continuous(values: NDArray[np.float64], counts: NDArray[np.int64]) -> bool:
@@ -206,23 +202,36 @@ def read_table(
     or ".", is the decimal sign of columns that can be read both ways, such as one of nothing but `1,234`.
     """
     check_decimal(decimal)
+    grid, name = read_grid(path, keep_words=decimal == ",")
+    table = build_table(grid, name, target, target_is_class, decimal)
+    options = (*(("--target-is-class",) if target_is_class else ()), *(("--decimal", decimal) if decimal else ()))
+    return replace(table, source=grid.file, read_options=options)
+
+
+def read_grid(path: str | Path, keep_words: bool = False) -> tuple[Grid, str]:
+    """Return the cells of a file and the name of the table; with `keep_words`, numbers in text stay words."""
     source = read_source(path)
     memory = MemoryBudget(source.file, source.stored_bytes)
     memory.reserve(len(source.data))
-    notes: list[str] = []
     if source.data.startswith(PARQUET_MAGIC):
-        grid = parquet.read_parquet_grid(source.data, memory)
-    else:
-        text, notes = decode_table_text(source.data, source.file)
-        grid = parse_grid(text, memory, keep_words=decimal == ",")
-    table = build_table(grid, source.table_name, target, target_is_class, decimal)
-    return replace(table, notes=(*notes, *table.notes), source=source.file)
+        return parquet.read_parquet_grid(source.data, memory), source.table_name
+    text, notes = decode_table_text(source.data, source.file)
+    grid = parse_grid(text, memory, keep_words=keep_words)
+    return replace(grid, notes=[*notes, *grid.notes]), source.table_name
 
 
 def build_table(grid: Grid, name: str, target: str | None, target_is_class: bool, decimal: str | None = None) -> Table:
     """The table of a grid of cells: its classes, its columns, and notes on all that was left out or read specially."""
     target_labels = read_labels(grid, target, target_is_class)
-    features, column_notes = build_columns(grid, target_labels.column_index, target_labels.kept_rows, decimal)
-    remarks = find_remarks(features, target_labels.y)
-    notes = (*grid.notes, *target_labels.notes, *column_notes, *remarks)
-    return Table(name, features, target_labels.y, target_labels.class_names, notes)
+    columns = build_columns(grid, target_labels.column_index, target_labels.kept_rows, decimal)
+    remarks = find_remarks(columns.features, target_labels.y)
+    notes = (*grid.notes, *target_labels.notes, *columns.notes, *remarks)
+    return Table(
+        name,
+        columns.features,
+        target_labels.y,
+        target_labels.class_names,
+        notes,
+        readings=columns.readings,
+        target=grid.column_names[target_labels.column_index],
+    )

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from numpy.typing import NDArray
 from ...io.bounded import size_text
 from ...io.errors import InputError
 from ...io.resources import available_memory
+
+if TYPE_CHECKING:
+    from .readings import ColumnReading
 
 MISSING_TOKENS = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "-"})
 _MAX_MISSING_LENGTH = max(map(len, MISSING_TOKENS))
@@ -100,6 +104,12 @@ class Table:
     class_names: tuple[str, ...]
     notes: tuple[str, ...] = ()
     source: str = ""
+    readings: tuple[ColumnReading, ...] = ()
+    """How the columns of the file were read; empty for a set whose columns are plain numbers and words."""
+    target: str = ""
+    """The name of the column of classes, where it has one."""
+    read_options: tuple[str, ...] = ()
+    """Options of the command line that the file was read with, beside the target."""
 
     def __len__(self) -> int:
         return len(self.y)

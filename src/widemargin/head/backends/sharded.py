@@ -261,11 +261,7 @@ class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, sizes: list[int], shard: ClassShard) -> Tensor:
         ctx.sizes, ctx.shard = sizes, shard
-        padded = rows.new_zeros(max(sizes), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded, group=shard.group)
-        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+        return distributed.all_gather_padded(rows, sizes, shard.group)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -1,7 +1,7 @@
 """Which triplets of a batch to learn from: one function per `mining`.
 
-A miner gets the distances [N, N] without gradient and the two pair masks, and returns pairs
-(anchor [P], positive [P]) with a mask [P, N] of the negatives chosen for each; pairs without a negative
+A miner gets the distances [N, M] without gradient and the two pair masks, and returns pairs
+(anchor [P], positive [P]) with a mask [P, M] of the negatives chosen for each; pairs without a negative
 cost nothing. No miner branches on values, so that each compiles with `fullgraph=True`. Adding a miner is
 adding a function here: `MINERS` is this module's public functions.
 """
@@ -47,7 +47,7 @@ def hard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig
     farthest = distance.masked_fill(~same, -torch.inf).argmax(1)
     nearest = distance.masked_fill(~different, torch.inf).argmin(1)
     usable = same.any(1, keepdim=True) & different.any(1, keepdim=True)
-    return MinedTriplets(anchor, farthest, _one_hot_mask(nearest, len(distance)) & usable)
+    return MinedTriplets(anchor, farthest, _one_hot_mask(nearest, distance.shape[1]) & usable)
 
 
 def semihard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
@@ -72,7 +72,7 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, config: MiningCo
     # An anchor without any negative has weights that are not numbers; the mask leaves out what it draws.
     weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1).nan_to_num(0.0)
     drawn = _draw_columns(weight[anchor])
-    return MinedTriplets(anchor, positive, _one_hot_mask(drawn, len(distance)) & different[anchor])
+    return MinedTriplets(anchor, positive, _one_hot_mask(drawn, distance.shape[1]) & different[anchor])
 
 
 def pool(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
@@ -85,12 +85,12 @@ def pool(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig
     anchor = torch.multinomial(weight, config.pool_size, replacement=True)
     positive = _draw_columns(same[anchor].to(distance.dtype))
     negative = _draw_columns(different[anchor].to(distance.dtype))
-    negatives = _one_hot_mask(negative, len(distance)) & different[anchor] & same[anchor, positive].unsqueeze(1)
+    negatives = _one_hot_mask(negative, distance.shape[1]) & different[anchor] & same[anchor, positive].unsqueeze(1)
     return _keep_semihard(MinedTriplets(anchor, positive, negatives), distance, config.alpha)
 
 
 def _draw_columns(weight: Tensor) -> Tensor:
-    """One column for each row of `weight` [P, N], as likely as its weight: `torch.multinomial(weight, 1)`.
+    """One column for each row of `weight` [P, M], as likely as its weight: `torch.multinomial(weight, 1)`.
 
     As torch draws it, but P may be 0, and a row of zeros gives some column instead of an error.
     """

@@ -29,6 +29,7 @@ class Center(PairLoss):
     reference = "Wen et al., ECCV 2016, Eq. 2 to 4"
     group = "pairs"
     is_separable_by_class = True
+    needs_positives = False
 
     alpha: float = option(0.5, "step of the centres", low=0, high=1)
     learn: bool = option(False, "centres as parameters", hide_default=True)

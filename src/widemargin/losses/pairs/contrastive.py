@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from ..base import option
+from ..pair_batch import PairBatch, safe_sqrt
 from ..pair_loss import PairLoss
-from ._pairs import pair_masks, squared_distances
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,19 +35,17 @@ class Contrastive(PairLoss):
     form: str = option("squared", "hinge of pairs of two classes", choices=("squared", "hadsell"), hide_default=True)
     normalize: bool = option(True, "put the embeddings on the unit sphere", hide_default=True)
 
-    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        distance = squared_distances(x, self.normalize)
-        same, different = pair_masks(y)
+    def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        distance = pairs.squared_distances(self.normalize)
+        same, different = pairs.masks()
         if self.form == "hadsell":
-            # √ has no slope at 0: pairs that coincide get the sub-gradient 0.
-            apart = torch.where(distance > 0, distance, torch.ones_like(distance)).sqrt() * (distance > 0)
-            hinge = torch.relu(self.m - apart).square()
+            hinge = torch.relu(self.m - safe_sqrt(distance)).square()
         else:
             hinge = torch.relu(self.m**2 - distance)
-        cost = distance * same + hinge * different
+        cost = torch.where(same, distance, hinge).masked_fill(~(same | different), 0.0)
         stats = {
             "positive_pairs": same.sum() // 2,
             "negative_pairs": different.sum() // 2,
             "active": ((hinge.detach() > 0) & different).sum() // 2,
         }
-        return cost.sum(1) / max(len(x) - 1, 1), stats
+        return cost.sum(1) / torch.as_tensor(pairs.pairs_per_anchor()).clamp(min=1), stats

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from ...io.errors import InputError
 from ..base import option
+from ..pair_batch import PairBatch
 from ..pair_loss import PairLoss
 from ._mining import MINERS, MiningConfig
-from ._pairs import pair_masks, squared_distances
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,13 +43,14 @@ class Triplet(PairLoss):
         if self.mining == "distance" and not self.normalize:
             raise InputError("triplet: mining=distance is defined on unit embeddings; leave normalize=True")
 
-    def loss_and_stats(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        distance = squared_distances(x, self.normalize)
-        config = MiningConfig(self.alpha, self.pool_size, x.shape[1])
-        anchor, positive, negatives = MINERS[self.mining](distance.detach(), *pair_masks(y), config)
+    def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        distance = pairs.squared_distances(self.normalize)
+        config = MiningConfig(self.alpha, self.pool_size, pairs.x.shape[1])
+        anchor, positive, negatives = MINERS[self.mining](distance.detach(), *pairs.masks(), config)
         hinge = torch.relu(distance[anchor, positive].unsqueeze(1) - distance[anchor] + self.alpha) * negatives
-        total = x.new_zeros(len(x)).index_add(0, anchor, hinge.sum(1))
-        count = x.new_zeros(len(x)).index_add(0, anchor, negatives.sum(1).to(x.dtype))
+        zeros = distance.new_zeros(pairs.count)
+        total = zeros.index_add(0, anchor, hinge.sum(1))
+        count = zeros.index_add(0, anchor, negatives.sum(1).to(zeros.dtype))
         stats = {
             "triplets": negatives.sum(),
             "active": (hinge.detach() > 0).sum(),

@@ -227,7 +227,7 @@ def complete_openset_runs(
             print(_run_state(method, config, runs_dir), run_folder(config, runs_dir))
         return None
     with lock_folder(out):
-        _execute_missing(todo, runs_dir, options.data_dir)
+        execute_missing(todo, runs_dir, options.data_dir)
         _reevaluate_outdated(
             [each for each in runs if _run_state(*each, runs_dir) == _STATE_OUTDATED], runs_dir, options.data_dir
         )
@@ -250,7 +250,7 @@ def _run_state(method: OpenSetMethod, config: TrainConfig, runs_dir: Path) -> st
     )
 
 
-def _execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
+def execute_missing(todo: Sequence[tuple[OpenSetMethod, TrainConfig]], runs_dir: Path, data_dir: str | None) -> None:
     """Train one run after the other; a diverged run does not stop the others."""
     from ...io.resources import keep_freed_memory
     from ...training.divergence import DivergedError
@@ -458,7 +458,9 @@ def write_openset_report(
                 page.heading(METRICS[metric][0], "Each dot is a split, the bar is their mean."),
                 page.figure(picture),
             ]
-    body += [page.heading("Command"), page.code(f"widemargin reproduce openset {options.which} --seeds {len(seeds)}")]
+    loss_set = "" if options.loss_set == "usual" else f" --loss-set {options.loss_set}"
+    command = f"widemargin reproduce openset {options.which}{loss_set} --seeds {len(seeds)}"
+    body += [page.heading("Command"), page.code(command)]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
     print(f"wrote {path}, {out / 'records.jsonl'} and {out / 'compared.json'}")
