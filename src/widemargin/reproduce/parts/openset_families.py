@@ -128,11 +128,11 @@ def held_out_score(config: TrainConfig, folder: Path, base_config: TrainConfig, 
     run = load_run(folder)
     inputs = run.load_inputs(data_dir)
     reported = set(load_inputs(replace(base_config, seed=config.seed), data_dir).test.class_names)
-    names = inputs.test.class_names
+    names = inputs.test_samples.class_names
     held_out = torch.tensor([k for k, name in enumerate(names) if name not in reported])
     if len(held_out) >= len(names) or not len(held_out):
         raise InputError(f"{folder}: its unseen classes are not those of the reported split and more; delete the run")
-    x, y = embed(run.model, inputs.eval_batches(inputs.test))
+    x, y = embed(run.model, inputs.eval_batches(inputs.test_samples))
     rows = torch.isin(y, held_out.to(y.device))
     found = compute_embedding_metrics(x[rows], torch.unique(y[rows], return_inverse=True)[1], seed=config.seed)
     value = float(found.values[SELECTION_METRIC])
