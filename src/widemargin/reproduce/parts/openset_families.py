@@ -127,7 +127,7 @@ def held_out_score(config: TrainConfig, folder: Path, base_config: TrainConfig, 
 
     run = load_run(folder)
     inputs = run.load_inputs(data_dir)
-    reported = set(load_inputs(replace(base_config, seed=config.seed), data_dir).test.class_names)
+    reported = set(load_inputs(replace(base_config, seed=config.seed), data_dir).test_samples.class_names)
     names = inputs.test_samples.class_names
     held_out = torch.tensor([k for k, name in enumerate(names) if name not in reported])
     if len(held_out) >= len(names) or not len(held_out):
