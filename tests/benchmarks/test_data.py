@@ -1,12 +1,10 @@
 """The loaders that `benchmarks data` times give the same number of images, and its record has what it says."""
 
-import pytest
-
+import widemargin.models.torchvision_compat  # noqa: F401  before torchvision
 from benchmarks.data import make_loaders, measure_loaders, write_images
 
 
 def test_every_loader_gives_whole_epochs_of_the_same_shape(tmp_path):
-    pytest.importorskip("torchvision")
     images = write_images(tmp_path / "images", 24, 4, 20)
     loaders = make_loaders(tmp_path, images, 16, 8, 1)
     assert set(loaders) == {"folder", "rec", "tar", "torchvision"}
@@ -16,7 +14,6 @@ def test_every_loader_gives_whole_epochs_of_the_same_shape(tmp_path):
 
 
 def test_the_record_has_a_ratio_for_each_format(capsys):
-    pytest.importorskip("torchvision")
     found = measure_loaders(60, 20, 16, 8, 1, 1)
     assert set(found["ratio"]) == {"folder", "rec", "tar"}
     assert all(speed > 0 for speed in found["images_per_second"].values())

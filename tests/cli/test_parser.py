@@ -17,7 +17,7 @@ from widemargin.cli.main import main
         ("train --no-nek", "did you mean --no-neck?"),
         ("train --folds 3", "unknown option --folds; compare, reproduce figure2, reproduce table1 have --folds"),
         ("compare --schedule cosine", "unknown option --schedule; train has --schedule"),
-        ("compare --batch_size 3", "did you mean --batch?; train, reproduce siamese have --batch-size"),
+        ("compare --batch_size 3", "did you mean --batch?; train, predict, embed have --batch-size"),
         ("reproduce table1 --resume", "train has --resume"),
         ("train --opt adm", "unknown opt 'adm'; did you mean 'adam'?"),
         ("train --precision bf16-mix", "unknown precision 'bf16-mix'; did you mean 'bf16-mixed'?"),

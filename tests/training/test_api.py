@@ -719,7 +719,7 @@ def test_exports_and_kinds(run, tmp_path):
     with pytest.raises(wm.InputError, match="weights belong to another model"):
         wm.load(tmp_path / "hub", model=nn.Linear(8, 3))
     (tmp_path / "hub" / "widemargin.json").write_text(json.dumps({**metadata, "kind": "cake"}))
-    with pytest.raises(wm.InputError, match="unknown kind 'cake'; this version loads run"):
+    with pytest.raises(wm.InputError, match="unknown kind 'cake'; this version loads gallery, run"):
         wm.load(tmp_path / "hub")
     del metadata["kind"]  # as older versions wrote it
     (tmp_path / "hub" / "widemargin.json").write_text(json.dumps(metadata))
