@@ -16,7 +16,8 @@ from gallery_worker import DIM, PixelEmbedder, draw_vectors, enrol_until_killed
 from widemargin.io.errors import InputError
 from widemargin.recognition import gallery_files
 from widemargin.recognition.calibration import Calibration
-from widemargin.recognition.gallery import Gallery, encode_picture
+from widemargin.recognition.gallery import Gallery
+from widemargin.recognition.gallery_images import encode_picture
 
 
 def draw_image(identity, number):

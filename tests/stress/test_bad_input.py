@@ -315,8 +315,8 @@ def test_parquet_columns_that_python_cannot_hold_are_named(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("metrics.jsonl", '{"loss": 1.0}\n', "line 1 is no epoch of a run"),
-        ("metrics.jsonl", '{"epoch": 1}\n[]\n', "line 2 is no epoch of a run"),
+        ("metrics.jsonl", '{"loss": 1.0}\n', "line 1 is not an epoch of a run"),
+        ("metrics.jsonl", '{"epoch": 1}\n[]\n', "line 2 is not an epoch of a run"),
         ("metrics.jsonl", '{"epoch": 1, "lr": "fast"}\n', "lr is not a number"),
         ("metrics.jsonl", '{"epoch": 1, "histogram": {"target": []}}\n', "histogram is not a list of counts"),
         ("record.json", "7", "not the record of a run"),

@@ -78,7 +78,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
     [
         (["habermann"], ["habermann", "did you mean 'haberman'?"]),
         (["nowhere.csv"], ["nowhere.csv", "no such file"]),
-        (["haberman", "--data-dir", "nowhere"], ["data_dir", "nowhere", "is no folder"]),
+        (["haberman", "--data-dir", "nowhere"], ["data_dir", "nowhere", "is not a folder"]),
         (["iris", "--target", "species"], ["target is for files", "iris"]),
         (["data.csv", "other/data.csv"], ["two tables are named data"]),
         (["iris", "iris"], ["two tables are named iris"]),
@@ -279,7 +279,7 @@ def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
         compare_with_baselines("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick", "--baselines") == 0
     )
     every = {line["loss"]: line for line in read_lines("quick")}
-    assert capsys.readouterr().err.startswith("3 of 8 results were there already")
+    assert capsys.readouterr().err.startswith("3 of 8 results were already stored")
     assert set(every) == {"softmax", "arcgrad(s=5)", *BASELINES}
     assert all(len(line["folds"]) == 6 for line in every.values())
     assert every["random_forest"]["folds"][:3] == found["random_forest"]["folds"]
@@ -287,7 +287,7 @@ def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
     said = capsys.readouterr().err.splitlines()
     assert said[0].startswith("note: compared with results that")
     assert said[0].endswith("results.jsonl holds already: svm")
-    assert said[1].startswith("7 of 7 results were there already")
+    assert said[1].startswith("7 of 7 results were already stored")
     assert "svm" in Path("quick/report.html").read_text()  # what is there is shown
     assert compare("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick") == 0
     assert "random_forest" not in Path("quick/report.html").read_text()  # unless none is wanted
@@ -305,7 +305,7 @@ def test_an_interrupted_comparison_of_an_older_version_goes_on(capsys):
     assert compare_with_baselines("iris", *TWO) == 0
     assert path.read_bytes().startswith(before)
     said = capsys.readouterr()
-    assert "2 of 7 results were there already" in said.err
+    assert "2 of 7 results were already stored" in said.err
     assert re.search(r"softmax +│ +\d+\.\d\d±\d+\.\d\d. │ +– │", said.out)
     assert re.search(r"arcgrad\(s=5\) +│ +\d+\.\d\d±\d+\.\d\d. │ +\d+\.\d\d │", said.out)
 
@@ -408,7 +408,7 @@ def test_what_is_there_is_not_done_again(capsys):
     assert Path("compare-iris/results.jsonl").read_bytes().startswith(before)
     assert len(read_lines("compare-iris")) == 3
     said = capsys.readouterr()
-    assert said.err.splitlines()[1].startswith("1 of 2 results were there already")
+    assert said.err.splitlines()[1].startswith("1 of 2 results were already stored")
 
 
 def test_other_settings_are_named_and_nothing_is_lost(capsys):

@@ -208,7 +208,7 @@ def test_losses_as_text_values_or_both():
         ("iris", {"tune_trials": 0}, "tune_trials must be from 1 to 1024, got 0"),
         ("iris", {"tune_trials": 1025}, "tune_trials must be from 1 to 1024, got 1025"),
         ("iris", {"calibrate": "no"}, "calibrate must be True or False, got 'no'"),
-        ("haberman", {"data_dir": "nowhere"}, "data_dir: nowhere is no folder"),
+        ("haberman", {"data_dir": "nowhere"}, "data_dir: nowhere is not a folder"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing_behind(data, options, words):
@@ -349,7 +349,7 @@ def test_a_short_budget_gives_three_folds_and_says_so(capsys):
         assert "first_folds" not in long.settings
     again = compare("iris", baselines=True, baseline_seconds=1e-3, folds=5, out="out", quiet=False)
     assert fold_accuracies(again) == fold_accuracies(few)
-    assert capsys.readouterr().err.startswith("8 of 8 results were there already")
+    assert capsys.readouterr().err.startswith("8 of 8 results were already stored")
     assert "the first 3 of these folds" in Path("out/report.html").read_text()
     longer = compare("iris", baselines=True, baseline_seconds=1e3, folds=5, out="out")
     assert fold_accuracies(longer) == fold_accuracies(every)

@@ -358,7 +358,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, uninterrupted_lines, ca
         file.write('{"set": "iris", "loss": "ada')  # as a crash of the machine may leave it
     before = (tmp_path / "results.jsonl").read_bytes()
     assert main([*WORK, "--jobs", "1", "--out", str(tmp_path)]) == 0
-    assert f"{done} of 8 results were there already" in capsys.readouterr().err
+    assert f"{done} of 8 results were already stored" in capsys.readouterr().err
     after = (tmp_path / "results.jsonl").read_bytes()
     assert after.startswith(before[: before.rindex(b"\n") + 1])
     found = sorted((_without_seconds(line) for line in read_lines(tmp_path)), key=lambda line: line["loss"])

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="calibrate the probabilities by a temperature fitted on held-out rows (default: yes)",
     )
     parser.add_argument("--class-weight", choices=["balanced"], help="balanced: weight every class alike")
-    parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
     parser.add_argument("--device", default="cpu", help="where to train (default cpu)")
     parser.add_argument("--quiet", action="store_true", help="no notes and no progress")
     add_data_options(parser)

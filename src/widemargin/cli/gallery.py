@@ -118,7 +118,7 @@ def _add(options: argparse.Namespace) -> int:
 
 def _enrol(gallery: Any, images: Any, options: argparse.Namespace) -> int:
     from ..io.progress import progress_bar
-    from ..recognition.gallery import find_identity_images
+    from ..recognition.gallery_images import find_identity_images
 
     groups = find_identity_images(images)
     with progress_bar("enrolling", sum(len(paths) for paths in groups.values())) as on_progress:

@@ -11,8 +11,6 @@ An identity with several images scores by its nearest image (`reduce="best"`) or
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +31,7 @@ from ..numerics.validation import check_integer
 from . import gallery_files as files
 from .calibration import CalibratedThreshold, Calibration
 from .gallery_files import Entry, GalleryState, SegmentWriter
+from .gallery_images import encode_picture, find_identity_images, list_probe_images, open_item
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 REDUCTIONS = ("best", "mean")
 SEARCH_BACKENDS = ("exact", "faiss", "usearch")
-PICTURE_PIXELS = 256
 _EMBED_BATCH = 64
 _DEFAULT_FAR = 0.01
 _QUERY_ROWS = 1024
@@ -282,7 +280,7 @@ class Gallery:
                 continue
             for item in items:
                 try:
-                    image, source, digest = _open_item(item)
+                    image, source, digest = open_item(item)
                 except InputError as error:
                     if not skip_bad:
                         raise
@@ -526,7 +524,7 @@ class Gallery:
         items = list_probe_images(images)
         found: list[Identification] = []
         for start in range(0, len(items), _EMBED_BATCH):
-            opened = [_open_item(item) for item in items[start : start + _EMBED_BATCH]]
+            opened = [open_item(item) for item in items[start : start + _EMBED_BATCH]]
             matches = self.search(self.embedder.embed([image for image, _, _ in opened]), top)
             found += [
                 Identification(
@@ -535,68 +533,3 @@ class Gallery:
                 for (_, source, _), row in zip(opened, matches, strict=True)
             ]
         return found
-
-
-def find_identity_images(images: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """Images by identity: of a folder of folders, an index file, or a mapping."""
-    from ..data.images.decode import IMAGE_SUFFIXES
-    from ..data.images.index_file import scan_index_file
-
-    if isinstance(images, Mapping):
-        return {name: [item] if isinstance(item, str | Path) else item for name, item in images.items()}
-    root = Path(images).expanduser()
-    if root.is_file():
-        tree = scan_index_file(root)
-        groups: dict[str, list[Path]] = {}
-        for part in (tree.train, tree.test or {}):
-            for label, paths in part.items():
-                groups.setdefault(label, []).extend(paths)
-        return groups
-    if not root.is_dir():
-        raise InputError(f"{root}: no such folder or index file")
-    found = {
-        folder.name: sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
-        for folder in sorted(root.iterdir())
-        if folder.is_dir()
-    }
-    found = {name: paths for name, paths in found.items() if paths}
-    if not found:
-        raise InputError(
-            f"{root}: no folder with images in it; put the images of each identity into a folder of its name"
-        )
-    return found
-
-
-def list_probe_images(images: Any) -> list[Any]:
-    """Image files of a path, a folder, or a list of these; PIL images as they are."""
-    from ..export.embeddings import find_image_files
-
-    given = images if isinstance(images, list | tuple) else [images]
-    found: list[Any] = []
-    for item in given:
-        found += find_image_files(Path(item).expanduser()) if isinstance(item, str | Path) else [item]
-    return found
-
-
-def _open_item(item: Any) -> tuple[Image.Image, str, str]:
-    """An image as RGB, its name, and the SHA-256 of its file or of its pixels."""
-    from PIL import Image
-
-    from ..data.images.decode import hash_file, read_image
-
-    if isinstance(item, str | Path):
-        path = Path(item)
-        return read_image(path), str(item), hash_file(path).sha256
-    if isinstance(item, Image.Image):
-        image = item.convert("RGB")
-        return image, "", hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
-    raise InputError(f"an image is a file or a PIL image, got {type(item).__name__}")
-
-
-def encode_picture(image: Image.Image) -> bytes:
-    """A small JPEG without any metadata of the original."""
-    small = image.copy()
-    small.thumbnail((PICTURE_PIXELS, PICTURE_PIXELS))
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()

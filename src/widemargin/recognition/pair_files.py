@@ -129,7 +129,7 @@ def _check_person(name: str, where: str) -> str:
 
 def _check_number(digits: str, where: str) -> int:
     if not digits.isdecimal() or len(digits) > 9:
-        raise InputError(f"{where}: {shorten(digits)!r} is no number of an image")
+        raise InputError(f"{where}: {shorten(digits)!r} is not the number of an image")
     return int(digits)
 
 

@@ -82,7 +82,7 @@ def compare(
         cv_repeats, folds: random partitions, and parts of each; by default ten of ten, with more than 2,000 rows fewer
             partitions, one from 20,000 on, and from 50,000 on of five parts.
         stratify: keep the shares of the classes in every part; by default where a class has fewer rows than folds.
-        seed: start of every random draw; the same seed gives the same folds and accuracies.
+        seed: random seed; the same seed gives the same folds and accuracies.
         mlp_config: the network and its training. By default both follow the size of each table by the rule of
             `MLPConfig.for_table`; a dict such as `{"lr": 0.01}` fixes some settings, an `MLPConfig` all of them.
         tune: seconds per table (True for 300) in which every loss gets a rate, a decay, an `s` and an `m` of its own,
@@ -94,7 +94,7 @@ def compare(
         out: folder for results.jsonl, report.html and verdict.json; what it holds already is not done again, so that
             a comparison that was stopped goes on. Losses that it holds with the same settings and that are not in
             `losses` are compared too. By default nothing is written.
-        overwrite: start anew instead of going on with what is in `out`.
+        overwrite: start over instead of continuing with the results in `out`.
         data_dir: folder with the UCI sets (also the variable WIDEMARGIN_DATA).
         quiet: show no progress and print no notes (`Comparison.notes` has them).
         command: how to make it again, as the page shows it; by default this call.
@@ -168,7 +168,7 @@ def compare(
     if not quiet:
         _print_notes(late_notes)
         if num_stored:
-            there = f"{num_stored} of {len(results)} results were there already"
+            there = f"{num_stored} of {len(results)} results were already stored"
             print_escaped(f"{there}; overwrite makes them anew", to_stderr=True)
     return comparison
 

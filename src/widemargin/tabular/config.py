@@ -180,7 +180,7 @@ def add_fold_options(parser: argparse.ArgumentParser, *, follow_rows: bool = Fal
         default=None,
         help="keep the shares of the classes in every part (default: where a class has fewer rows than folds)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="start of every random draw (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
 
 
 MAX_CV_REPEATS, MAX_FOLDS = 10, 10
@@ -219,7 +219,9 @@ def add_tuning_options(parser: argparse.ArgumentParser) -> None:
 def add_output_options(parser: argparse.ArgumentParser, default: str) -> None:
     """Where results go, and on how many processes they are made."""
     parser.add_argument("--out", metavar="DIR", help=f"folder for results.jsonl and report.html (default {default})")
-    parser.add_argument("--overwrite", action="store_true", help="start anew instead of going on with what is there")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="start over instead of continuing with the stored results"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
 
 

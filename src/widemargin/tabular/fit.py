@@ -81,7 +81,7 @@ def fit(
         calibrate: fit a temperature for the probabilities, see `MarginClassifier`.
         class_weight: "balanced", or a dict by label.
         mlp_config: settings that do not follow the size of the table, such as `{"lr": 0.01}`.
-        seed: start of every random draw.
+        seed: random seed.
         device: where to train.
         out: folder to save the model to, which `wm.load` and `widemargin predict` read.
         overwrite: replace a model that is there.

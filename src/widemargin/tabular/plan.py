@@ -277,7 +277,7 @@ def plan_tuning(
 def run_plan(plan: ComparisonPlan, store: ResultStore, *, quiet: bool = False) -> tuple[list[Result], int]:
     """Every method on every table, with a progress bar; what the store holds already is not done again.
 
-    Returns the results, table after table, and how many of them were there already.
+    Returns the results, table after table, and how many of them were already stored.
     """
     missing = plan.missing_results(store)
     plan_without_tables = replace(plan, tables=())  # a job carries its own table, and not all of them

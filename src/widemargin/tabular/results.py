@@ -158,7 +158,7 @@ class ResultStore:
 
     Args:
         folder: where `results.jsonl` is, or will be; None keeps results in memory.
-        overwrite: start anew instead of going on with what is there.
+        overwrite: start over instead of continuing with the stored results.
     """
 
     def __init__(self, folder: str | Path | None = None, overwrite: bool = False) -> None:
@@ -231,7 +231,7 @@ def _read_results(path: Path) -> dict[tuple[str, str], Result]:
         try:
             result = parse_result_line(line)
         except (ValueError, TypeError, KeyError):
-            advice = "delete the line, or start anew with overwrite"
+            advice = "delete the line, or start over with overwrite"
             raise InputError(f"{path}: line {number} is not a result; {advice}") from None
         found[result.key] = result
     return found

@@ -342,7 +342,7 @@ def image_folder(config: TrainConfig, data_dir: str | Path | None = None) -> Pat
         return found
     if os.sep in config.data:
         where = f"; it is not in {data_dir} either" if data_dir else "; --data-dir says where its images are now"
-        raise InputError(f"{config.data} is no folder, index file or packed file of images{where}")
+        raise InputError(f"{config.data} is not a folder, index file or packed file of images{where}")
     return None
 
 

@@ -209,7 +209,7 @@ def _read_epoch_lines(path: Path, max_bytes: int) -> Iterator[tuple[bytes, dict[
         try:
             yield text, check_epoch_line(bounded.parse_json(text, "JSON"))
         except ValueError as error:
-            why = f"line {number} is no epoch of a run ({error})"
+            why = f"line {number} is not an epoch of a run ({error})"
             raise InputError(f"{path}: {why}; the file was edited by hand, delete the line") from None
 
 

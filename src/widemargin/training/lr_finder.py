@@ -2,7 +2,7 @@
 
 Smith's test (arXiv 1506.01186) on a fresh model of the run, over the run's own batches, with its own optimizer; the
 model is thrown away, nothing is kept of it. The test ends early when the smoothed loss exceeds four times its best,
-or is no number any more. `render_lr_svg` draws loss over rate as a picture that stands alone.
+or is no longer a number. `draw_lr_chart` draws loss over rate as a picture that stands alone.
 
 The suggestion is a tenth of the rate at which the smoothed loss is lowest. More exactly, of the first rate that comes
 within 2 % of the whole fall: on the sphere, and behind batch norm, lengths do not matter, so the loss may stay low
@@ -199,7 +199,7 @@ def find_lr(
             set_lr(trainer.optimizer, lr)
             loss = _run_step(trainer, batches)
             if not math.isfinite(loss):
-                stop_reason = f"at a rate of {lr:.2g}, where the loss is no number"
+                stop_reason = f"at a rate of {lr:.2g}, where the loss is not a number"
                 break
             lrs.append(lr)
             losses.append(loss)

@@ -18,7 +18,7 @@ from ..io.bounded import read_json
 from ..io.errors import InputError
 from ..io.locks import write_text_atomic
 from ..recognition.calibration import CALIBRATION_FILE, Calibration
-from ..recognition.gallery import find_identity_images
+from ..recognition.gallery_images import find_identity_images
 
 if TYPE_CHECKING:
     from .run import Run

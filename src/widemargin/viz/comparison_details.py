@@ -232,7 +232,7 @@ def _tuning_table(known: Sequence[tuple[Result, dict[str, Any]]]) -> str:
 
 
 def _numbers_by_name(chosen: Any) -> dict[str, list[float]]:
-    """The numbers of every name over the folds; what is no number is passed over."""
+    """The numbers of every name over the folds; values that are not numbers are left out."""
     found: dict[str, list[float]] = {}
     for fold in chosen if isinstance(chosen, list) else []:
         for name, value in fold.items() if isinstance(fold, dict) else ():

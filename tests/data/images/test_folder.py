@@ -104,7 +104,7 @@ def test_a_folder_that_lacks_something_is_one_line(folder, spoil, words):
 
 
 def test_no_folder_no_classes_one_class_one_image_are_one_line(tmp_path):
-    with pytest.raises(InputError, match="nowhere is no folder of images"):
+    with pytest.raises(InputError, match="nowhere is not a folder of images"):
         load_folder(tmp_path / "nowhere")
     picture().save(tmp_path / "1.png")
     with pytest.raises(InputError, match=r"no folder per class in it; images are expected at .*CLASS/\*\.png"):

@@ -283,10 +283,10 @@ def test_a_missing_file_is_one_line(small, tmp_path):
 def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="did you mean 'cifar10'"):
         load_images("cifer10")
-    with pytest.raises(InputError, match=r"--data-dir: .* is no folder"):
+    with pytest.raises(InputError, match=r"--data-dir: .* is not a folder"):
         load_images("cifar10", tmp_path / "nowhere")
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is no folder"):
+    with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is not a folder"):
         load_images("mnist")
     assert image_set_names() == ("cifar10", "cifar100", "fashion_mnist", "mnist", "omniglot", "orl_faces")
 

@@ -208,10 +208,10 @@ def test_a_wrong_file_in_the_folder_is_refused(tmp_path):
 def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="did you mean 'haberman'"):
         load_uci_set("habermann")
-    with pytest.raises(InputError, match=r"data_dir: .* is no folder"):
+    with pytest.raises(InputError, match=r"data_dir: .* is not a folder"):
         load_uci_set("haberman", tmp_path / "nowhere")
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is no folder"):
+    with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is not a folder"):
         load_uci_set("haberman")
 
 

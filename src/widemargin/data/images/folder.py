@@ -157,7 +157,7 @@ def scan_folder(root: str | Path) -> ImageFolderTree:
     """What lies in a folder of images."""
     root = Path(root).expanduser()
     if not root.is_dir():
-        raise InputError(f"{root} is no folder of images")
+        raise InputError(f"{root} is not a folder of images")
     train = root / "train" if (root / "train").is_dir() else root
     others = [root / name for name in TEST_FOLDER_NAMES if (root / name).is_dir()] if train != root else []
     test = others[0] if others else None

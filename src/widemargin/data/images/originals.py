@@ -344,7 +344,7 @@ def candidate_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> 
         if given:
             folder = Path(given).expanduser()
             if not folder.is_dir():
-                raise InputError(f"{whose}: {folder} is no folder")
+                raise InputError(f"{whose}: {folder} is not a folder")
             yield from (folder / name for name in folders)
             yield folder
             yield from (folder / "data" / name for name in folders)

@@ -127,7 +127,7 @@ class NumberReading:
     values: list[float]
     """NaN where nothing stands or no number."""
     unread: list[int]
-    """Places of words that are no numbers; the column is one of numbers if there are none."""
+    """Places of words that are not numbers; a column of numbers has none."""
     notes: tuple[str, ...] = ()
     """What was taken out."""
     problem: str = ""
@@ -195,7 +195,7 @@ class _ColumnSurvey:
     """What the words of a column are with each decimal sign; a few bytes for each, since a table may have millions."""
 
     values: dict[str, array[float]] = field(default_factory=lambda: {sign: array("d") for sign in DECIMAL_SIGNS})
-    """NaN where a word is no number."""
+    """NaN where a word is not a number."""
     num_fitting: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DECIMAL_SIGNS, 0))
     num_known: int = 0
     num_numbers: int = 0
@@ -230,7 +230,7 @@ class _ColumnSurvey:
         self.has_comma = self.has_comma or "," in word
 
     def unread_places(self, decimal: str, words: Sequence[str]) -> list[int]:
-        """Places of words that are no numbers with this decimal sign."""
+        """Places of words that are not numbers with this decimal sign."""
         values = self.values[decimal]
         return [place for place, word in enumerate(words) if math.isnan(values[place]) and not is_missing(word)]
 

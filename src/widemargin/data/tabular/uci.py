@@ -78,7 +78,7 @@ def _uci_folders(data_dir: str | Path | None) -> Iterator[Path]:
         if given:
             folder = Path(given).expanduser()
             if not folder.is_dir():
-                raise InputError(f"{whose}: {folder} is no folder")
+                raise InputError(f"{whose}: {folder} is not a folder")
             yield from (folder / "uci", folder)
 
 
