@@ -19,6 +19,7 @@ BENCHMARKS = {
     "table_verdicts": "contradictions between compare's verdicts with default and with tuned settings",
     "table_reading": "reading a CSV file of 200,000 rows, compared with Python's csv, pandas and pyarrow",
     "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses with the rule and with other settings",
+    "serve": "requests per second of `widemargin serve` against the bare model",
     "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
     "table_large": "a table of a million rows streamed from Parquet, against histogram gradient boosting",
     "protocol": "selection of compare's default MLPConfig on inner folds",
