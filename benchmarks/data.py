@@ -26,7 +26,7 @@ import torch
 from widemargin.data.images.augment import Augment
 from widemargin.data.images.folder import load_folder
 from widemargin.data.images.image_files import IMAGENET_MEAN, IMAGENET_STD, FolderBatches, FolderImages
-from widemargin.data.images.packed import read_packed_set
+from widemargin.data.images.packed_sets import read_packed_set
 from widemargin.io.progress import progress_bar
 from widemargin.io.provenance import versions
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from PIL import Image
 
-from widemargin.data.images.generated import GeneratedSet
+from widemargin.data.images.sets import load_images
 from widemargin.recognition.gallery import Gallery
 from widemargin.training.run import Run
 from widemargin.training.train import train
@@ -32,15 +32,16 @@ _START_SECONDS = 120
 
 def make_gallery(folder: Path, identities: int) -> tuple[Run, list[bytes]]:
     """A run on generated images, a gallery of some of them, and the PNG files of others as requests."""
+    name = f"generated(classes={identities}, per_class=2, test={identities}, size=64)"
     config = {
-        "data": f"generated(classes={identities}, per_class=2, test={identities}, size=64)",
+        "data": name,
         "model": "fast(widths=(32,64,64))",
         "loss": "arcface(s=16, m=0.2)",
         "epochs": 1,
         "batch_size": 64,
     }
     run = train(config, out=folder / "run", quiet=True)
-    images = GeneratedSet(classes=identities, per_class=2, test=identities, size=64).load()
+    images = load_images(name)
     gallery = Gallery.create(folder / "gallery", run)
     pictures = [Image.fromarray(x.permute(1, 2, 0).numpy()) for x in images.train.x[:identities]]
     gallery.add({f"p{k}": [picture] for k, picture in enumerate(pictures)})

@@ -96,11 +96,12 @@ def _load_run(folder: Path, name: str, checkpoint: str, **options: Any) -> Run:
 
 def _load_table_model(folder: Path, name: str, checkpoint: str, **given: Any) -> MarginClassifier:
     """A fitted classifier, which has one set of weights and a network of its own."""
+    from .tabular.estimator import MarginClassifier
     from .tabular.model_files import load_model
 
     if checkpoint != "last" or given["model"] is not None or given["objective_factory"] is not None:
         raise InputError(f"{folder}: the model of a table takes no checkpoint, model or objective_factory")
-    return load_model(folder)
+    return load_model(folder, MarginClassifier)
 
 
 def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> Gallery:

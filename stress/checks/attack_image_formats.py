@@ -43,7 +43,7 @@ def run(context: CheckContext) -> Outcome:
 def read_packed(path: str) -> None:
     """A packed set, and every image of it, as an attempt."""
     from widemargin.data.images.decode import read_image
-    from widemargin.data.images.packed import read_packed_set
+    from widemargin.data.images.packed_sets import read_packed_set
 
     for image in read_packed_set(Path(path)).train.images:
         read_image(image)

@@ -48,7 +48,7 @@ OTHERS = {
     "python examples/million_classes.py": "tests/benchmarks/test_head.py, in small",
 }
 # Commands that take long: their options are parsed here; their own tests run them, in small where that takes hours.
-LONG = ("reproduce", "lab", "tour")
+LONG = ("reproduce", "lab", "tour", "calibrate", "gallery", "identify", "serve", "outliers")
 # Commands of the checkout, and where their parsers are: always parsed only.
 CHECKOUT = {"benchmarks": "benchmarks.__main__", "stress": "stress.__main__"}
 

@@ -47,6 +47,9 @@ def test_every_public_name_stands_in_a_table():
             "parse_list",
         ),  # scikit-learn's checks; fuzzed files
         *("compare", "Comparison"),  # tests/tabular/test_compare_api.py
+        *("fit", "TableEncoder"),  # tests/tabular/test_fit.py, tests/data/tabular/test_encoder.py
+        *("Calibration", "Gallery"),  # tests/recognition
+        *("suggest", "Suggestion"),  # tests/test_advice.py
         *(
             "train",
             "evaluate",

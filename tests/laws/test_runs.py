@@ -116,6 +116,8 @@ def draw_config(draw: random.Random, data: str) -> TrainConfig:
         "channels_last": draw.random() < 0.8,
         "ckpt_freq": choose(0, 1),
     }
+    if values["schedule"] == "onecycle":
+        values["warmup_epochs"] = 0.0  # it has its own
     if values["model"] == VIT:
         values["model_options"] = {"drop_rate": 0.2, "proj_drop_rate": 0.2, "drop_path_rate": 0.1}
     if values["unseen_classes"] and per_class:

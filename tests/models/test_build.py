@@ -57,7 +57,7 @@ def test_whose_model_a_name_means():
     assert isinstance(build_backbone("resnet18"), ResNet)
     assert isinstance(build_backbone("resnet18", pretrained=False), ResNet)
     assert isinstance(build_backbone("timm:resnet18"), TimmBackbone)
-    assert builtin_backbones() == ["fast", "resnet18", "resnet34"]
+    assert set(builtin_backbones()) >= {"fast", "resnet18", "resnet34", "iresnet50", "mobilefacenet"}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_whose_model_a_name_means():
         (
             "resnet81",
             {},
-            "unknown model 'resnet81'; did you mean 'resnet18'\\? \\(known: fast, resnet18, resnet34 and ",
+            "unknown model 'resnet81'; did you mean 'resnet18'\\? \\(known: fast, ",
         ),
         ("timm:fast", {}, "unknown model 'timm:fast'"),
         ("hf-hub:some/where", {}, "unknown model 'hf-hub:some/where'"),

@@ -87,7 +87,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
     part = index["tensors"]["model.weight"]["parts"][0]
     for changed, words in (
         ({2: "../secret"}, "not a file of a sharded checkpoint"),
-        ({2: "__0_1.distcp"}, "not there"),
+        ({2: "__0_1.distcp"}, "missing"),
         ({4: 2**50}, "its files hold"),
         ({3: -1}, "no sizes"),
     ):
@@ -164,7 +164,7 @@ def test_packed_weights_are_not_unpacked(tmp_path):
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         for entry in source.infolist():
             target.writestr(entry.filename, source.read(entry))
-    with pytest.raises(InputError, match="packed, which PyTorch never does"):
+    with pytest.raises(InputError, match="compressed, which PyTorch never does"):
         tensor_files.read_torch(path)
     path.write_bytes(plain.getvalue())
     assert tensor_files.read_torch(path)["weight"].shape == (64, 8)

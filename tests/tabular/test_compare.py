@@ -455,7 +455,7 @@ def test_a_lopsided_table_and_a_loss_that_cannot_learn_are_said_on_the_page_too(
     said, text = capsys.readouterr().err, Path("compare-lopsided/report.html").read_text()
     for place in (said, text):
         assert "always answering it would be right in 90.0 %" in place
-        assert "give it a floor" in place
+        assert "adacos(floor=2)" in place
 
 
 def test_an_added_loss_is_compared_with_what_the_folder_holds(capsys):

@@ -105,7 +105,7 @@ def test_of_very_many_mistakes_the_most_frequent_are_kept():
         ('{"images": [1], "right": [1]}', "nor counts with mistakes"),
         ('{"images": [1], "right": [1], "mistakes": {"true": [0], "answer": [], "times": []}}', "different lengths"),
         ('{"images": [1], "right": [1, 2], "mistakes": {"true": [], "answer": [], "times": []}}', "different lengths"),
-        ('{"images": [1], "right": [1], "mistakes": {"true": [0], "answer": [1], "times": [1]}}', "beyond its 1"),
+        ('{"images": [1], "right": [1], "mistakes": {"true": [0], "answer": [1], "times": [1]}}', "above its 1"),
         ('{"images": [-1], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "other than counts"),
         ('{"images": [1.5], "right": [1], "mistakes": {"true": [], "answer": [], "times": []}}', "other than counts"),
     ],

@@ -163,8 +163,8 @@ def test_predict_names_colours(run, folder, capsys):
     ("words", "says"),
     [
         (["evaluate", "RUN", "--checkpoint", "bset"], "has no checkpoint 'bset' (it has best, last)"),
-        (["evaluate", "nowhere"], "is nowhere a run?"),
-        (["predict", "RUN", "nowhere.png"], "nowhere.png: no such file"),
+        (["evaluate", "nowhere"], "is nowhere a run folder?"),
+        (["predict", "RUN", "nowhere.png"], "nowhere.png: no such image"),
         (["predict", "RUN", "x.png", "--top", "0"], "--top must be at least 1"),
     ],
 )

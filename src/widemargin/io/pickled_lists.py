@@ -74,7 +74,7 @@ class _Machine:
             code = self._take(1)
             if code == b".":
                 if len(self.stack) != 1 or self.stack[0] is _MARK:
-                    raise self._damaged()
+                    raise self._damage_error()
                 return _finish(self.stack[0], self.where)
             step = _STEPS.get(code)
             if step is None:
@@ -83,15 +83,15 @@ class _Machine:
                 )
             step(self)
             if len(self.stack) > _MAX_STACK:
-                raise self._damaged()
+                raise self._damage_error()
 
-    def _damaged(self) -> InputError:
+    def _damage_error(self) -> InputError:
         return InputError(f"{self.where}: a pickle that is damaged, near byte {self.place:,}")
 
     def _take(self, count: int) -> bytes:
         found = self.data[self.place : self.place + count]
         if len(found) < count:
-            raise self._damaged()
+            raise self._damage_error()
         self.place += count
         return found
 
@@ -104,7 +104,7 @@ class _Machine:
         """Bytes, after a number that says how many."""
         size = self.number(layout)
         if not 0 <= size <= len(self.data) - self.place:
-            raise self._damaged()
+            raise self._damage_error()
         self.stack.append(ByteSpan(self.place, size))
         self.place += size
 
@@ -112,7 +112,7 @@ class _Machine:
         """A word, after a number that says how many bytes it has."""
         size = self.number(layout)
         if not 0 <= size <= _MAX_WORD_BYTES:
-            raise self._damaged()
+            raise self._damage_error()
         self.stack.append(self._take(size).decode("utf-8", "surrogatepass"))
 
     def push_global(self) -> None:
@@ -121,7 +121,7 @@ class _Machine:
         for _ in range(2):
             end = self.data.find(b"\n", self.place, self.place + _MAX_GLOBAL_BYTES)
             if end < 0:
-                raise self._damaged()
+                raise self._damage_error()
             words.append(self._take(end - self.place).decode("utf-8"))
             self.place += 1
         self.stack.append(self._check_name(_Name(*words)))
@@ -130,7 +130,7 @@ class _Machine:
         """Module and name from the stack."""
         name, module = self.pop(), self.pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise self._damaged()
+            raise self._damage_error()
         self.stack.append(self._check_name(_Name(module, name)))
 
     def _check_name(self, name: _Name) -> _Name:
@@ -146,7 +146,7 @@ class _Machine:
         """The last value, which is no mark."""
         value = self.stack.pop()
         if value is _MARK:
-            raise self._damaged()
+            raise self._damage_error()
         return value
 
     def pop_to_mark(self) -> list[Any]:
@@ -160,7 +160,7 @@ class _Machine:
         """Append values to the list below them."""
         target = self.stack[-1]
         if not isinstance(target, list) or any(value is target for value in values):
-            raise self._damaged()
+            raise self._damage_error()
         target.extend(values)
 
     def push_tuple(self, count: int) -> None:
@@ -172,7 +172,7 @@ class _Machine:
         """A NumPy array, dtype or boolean in the one way that NumPy writes each."""
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise self._damaged()
+            raise self._damage_error()
         if function.name == "_reconstruct" and arguments and arguments[0] == _Name("numpy", "ndarray"):
             self.stack.append(_Array())
             return
@@ -198,12 +198,12 @@ class _Machine:
         if isinstance(target, _Dtype):
             return  # byte order and the like: a dtype of one byte has none
         if not isinstance(target, _Array) or not isinstance(state, tuple) or len(state) != 5:
-            raise self._damaged()
+            raise self._damage_error()
         _, shape, dtype, _, data = state
         if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) != 1:
             raise InputError(f"{self.where}: a pickle of NumPy arrays that are no rows of bytes; not read")
         if not isinstance(data, ByteSpan) or shape != (data.size,):
-            raise self._damaged()
+            raise self._damage_error()
         target.dtype, target.shape, target.data = dtype.code, shape, data
 
     def _bytes(self, value: Any) -> bytes:
@@ -246,7 +246,7 @@ def _put(machine: _Machine, key: int) -> None:
 
 def _get(machine: _Machine, key: int) -> None:
     if key not in machine.memo:
-        raise machine._damaged()
+        raise machine._damage_error()
     machine.stack.append(machine.memo[key])
 
 

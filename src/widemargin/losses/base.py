@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeAlias
 
@@ -47,8 +47,14 @@ class Option(options.Option):
     per_class: bool = False
     hide_default: bool = False
     """Whether the repr omits a value equal to the default."""
-    holds_loss: bool = False
-    """Whether the value is another loss, which the parse string gives first and without a name: `xbm(supcon)`."""
+    check_loss: Callable[[str, Any], Any] | None = None
+    """Returns the checked value of an option that is another loss, which the loss string gives first and without a
+    name: `xbm(supcon)`."""
+
+    @property
+    def holds_loss(self) -> bool:
+        """Whether the value is another loss."""
+        return self.check_loss is not None
 
     def domain(self) -> str:
         """Describe the domain.
@@ -72,8 +78,8 @@ class Option(options.Option):
 
     def check_value(self, where: str, value: Any) -> Any:
         """Return `value` in normal form, or raise an InputError that states what is allowed."""
-        if self.holds_loss:
-            return _check_pair_loss(where, value)
+        if self.check_loss is not None:
+            return self.check_loss(where, value)
         if isinstance(value, Tensor):
             if value.is_meta or value.is_complex() or value.layout != torch.strided:
                 raise InputError(f"{where} must be a dense tensor of real numbers, got {format_value(value)}")
@@ -130,16 +136,6 @@ class Option(options.Option):
                 raise InputError(f"{where}={format_number(value)} is outside its domain: {self.domain()}")
             return int(value)
         return float(value)
-
-
-def _check_pair_loss(where: str, value: Any) -> Any:
-    from .grammar import parse
-    from .pair_loss import PairLoss
-
-    value = parse(value) if isinstance(value, str) else value
-    if not isinstance(value, PairLoss):
-        raise InputError(f"{where}={format_value(value)} must be a pair loss, such as supcon")
-    return value
 
 
 def option(default: Any, meaning: str, *, kind: type | None = None, **constraints: Any) -> Any:

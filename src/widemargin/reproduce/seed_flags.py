@@ -98,7 +98,7 @@ def values_from_options(options: argparse.Namespace) -> dict[str, Any]:
                 raise InputError(f"{name} is given twice: {shorten(str(ours))} and {flag} {shorten(str(theirs))}")
             values[name] = theirs
     if "data" in values:
-        values["data"] = _resolve_data(values["data"], options.data_dir)
+        values["data"] = _resolve_data(values["data"], getattr(options, "data_dir", None))
     head = gin["MarginHead"]
     if options.margin_loss and options.loss:
         raise InputError("the loss is given twice, as LOSS and as --margin-loss; remove one")

@@ -174,28 +174,28 @@ def _class_dtype(classes: NDArray[Any]) -> str:
 # ---------------------------------------------------------------- reading
 
 
-def load_model(folder: Path) -> MarginClassifier:
-    """The fitted model in a folder; everything that does not fit together is an InputError of one line."""
+def load_model(folder: Path, estimator: type[MarginClassifier]) -> MarginClassifier:
+    """The fitted model in a folder, as an `estimator`; whatever does not fit together is an InputError."""
     path = folder / METADATA_FILE
     try:
         metadata = bounded.read_json(path)
         if metadata["format"] != FORMAT_VERSION:
             raise InputError(f"{path}: format {format_value(metadata['format'])} is not known to this version")
         tensors = read_safetensors_header(folder / WEIGHTS_FILE).read()
-        return _restore(metadata, tensors)
+        return _restore(metadata, tensors, estimator)
     except FileNotFoundError as error:
         raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, OSError) as error:
         raise InputError(f"{folder}: not a table model that can be read ({error})") from None
 
 
-def _restore(metadata: Mapping[str, Any], tensors: dict[str, Tensor]) -> MarginClassifier:
-    from .estimator import MarginClassifier
-
+def _restore(
+    metadata: Mapping[str, Any], tensors: dict[str, Tensor], estimator: type[MarginClassifier]
+) -> MarginClassifier:
     for name, value in tensors.items():
         if value.is_floating_point() and (value.dtype != torch.float64 or not all_finite(value)):
             raise ValueError(f"{name} is not in finite numbers of double precision")
-    model = MarginClassifier(**_parameters(metadata), device="cpu")
+    model = estimator(**_parameters(metadata), device="cpu")
     classes = _classes(metadata["classes"], metadata["class_dtype"])
     config = MLPConfig(**{**metadata["mlp_config"], "hidden": tuple(metadata["mlp_config"]["hidden"])})
     encoder = None

@@ -183,7 +183,7 @@ class TrainConfig(Config):
     select_by: str = option(
         "auto",
         "metric that selects `best`: top1 or map (mean average precision) of held-out images, recall1 or tar (true "
-        "accepts at a false accept rate of 0.1 %, or 1 % where pairs are few) of their embeddings, knn of the probe; "
+        "accepts at a false accept rate of 0.001, or 0.01 where pairs are few) of their embeddings, knn of the probe; "
         "auto: top1, map or recall1",
         choices=SELECTION_METRICS,
     )

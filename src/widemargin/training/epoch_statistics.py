@@ -108,7 +108,7 @@ def batch_recall(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
     >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.8, 0.2]])
     >>> [int(count) for count in batch_recall(x, torch.tensor([0, 0, 1, 1]))]
-    [2, 4]
+    [3, 4]
     """
     unit = torch.nn.functional.normalize(x.detach().float())
     nearest = (unit @ unit.T).fill_diagonal_(-torch.inf).argmax(1)

@@ -7,6 +7,7 @@ name of a set: everything follows from the options, and nothing is read or writt
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +17,21 @@ from ...io.errors import InputError
 from ...io.options import check_option_names, check_options, option
 from ...losses.grammar import parse_call
 from ...numerics.random import integers, normal
-from .sets import Images, ImageSet
 
 GENERATED_NAME = "generated"
 _GRID = 4  # numbers along a side of a pattern, before it is enlarged
 _CHUNK_VALUES = 1 << 24  # pixels that are made at once
 _MAX_BYTES = 16 << 30
+
+
+class GeneratedArrays(NamedTuple):
+    """Pixels and labels of both parts, names of the classes, and mean and standard deviation of each channel."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -44,16 +54,16 @@ class GeneratedSet:
                 f"{GENERATED_NAME}: these images take more than {_MAX_BYTES >> 30} GiB; take fewer or smaller"
             )
 
-    def load(self) -> ImageSet:
-        """The images, in memory."""
+    def draw(self) -> GeneratedArrays:
+        """Draw the images."""
         draw = torch.Generator().manual_seed(self.seed)
         patterns = integers(draw, self.classes, 256, self.channels, _GRID, _GRID).to(torch.uint8)
         names = tuple(map(str, range(self.classes)))
-        train = Images(GENERATED_NAME, *self._draw(patterns, self.classes * self.per_class, draw), names)
-        test = Images(GENERATED_NAME, *self._draw(patterns, self.test, draw), names)
-        some = train.x[:: -(-len(train) // 1000)].double().div_(255.0)
+        train = self._draw(patterns, self.classes * self.per_class, draw)
+        test = self._draw(patterns, self.test, draw)
+        some = train[0][:: -(-len(train[0]) // 1000)].double().div_(255.0)
         std = some.std((0, 2, 3)).clamp(min=1e-3)
-        return ImageSet(GENERATED_NAME, train, test, tuple(some.mean((0, 2, 3)).tolist()), tuple(std.tolist()))
+        return GeneratedArrays(train, test, names, tuple(some.mean((0, 2, 3)).tolist()), tuple(std.tolist()))
 
     def _draw(self, patterns: Tensor, count: int, draw: torch.Generator) -> tuple[Tensor, Tensor]:
         """So many images, of the classes in turn, and their labels."""
@@ -68,13 +78,13 @@ class GeneratedSet:
         return x, y
 
 
-def load_generated(name: str) -> ImageSet:
-    """The generated set of a name.
+def draw_generated(name: str) -> GeneratedArrays:
+    """Draw the generated set of a name.
 
-    >>> images = load_generated("generated(classes=3, per_class=2, size=8, channels=1, test=4)")
-    >>> images.train.x.shape, images.train.y.tolist(), images.test.y.tolist()
+    >>> images = draw_generated("generated(classes=3, per_class=2, size=8, channels=1, test=4)")
+    >>> images.train[0].shape, images.train[1].tolist(), images.test[1].tolist()
     (torch.Size([6, 1, 8, 8]), [0, 1, 2, 0, 1, 2], [0, 1, 2, 0])
     """
     _, options = parse_call(name, "the image set")
     check_option_names(GeneratedSet, f"option of {GENERATED_NAME}", options)
-    return GeneratedSet(**options).load()
+    return GeneratedSet(**options).draw()

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
 from typing import BinaryIO, overload
 
@@ -23,7 +22,6 @@ from ...io.bounded import NotAFileError, open_regular
 from ...io.errors import InputError, shorten
 
 MAX_SLICE_BYTES = 1 << 29  # bytes of an image, as of one that is a file of its own
-_MAX_EXPANDED_NAMES = 100_000  # files that one pattern with braces may name
 
 Span = tuple[int, int]
 """Offset and size in a file."""
@@ -167,85 +165,3 @@ def number_classes(labels: Sequence[str] | NDArray[np.int64]) -> tuple[NDArray[n
         values = values.astype(np.int64)
     names, y = np.unique(values, return_inverse=True)
     return y.astype(np.int64), tuple(str(name) for name in names.tolist())
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """The names that a pattern with braces stands for, as a shell would write them.
-
-    >>> expand_braces("train-{008..010}.tar"), expand_braces("{a,b}.tar")
-    (['train-008.tar', 'train-009.tar', 'train-010.tar'], ['a.tar', 'b.tar'])
-    """
-    pieces = re.split(r"\{([^{}]*)\}", pattern)
-    choices: list[list[str]] = []
-    count = 1
-    for place, piece in enumerate(pieces):
-        choices.append(list(_brace_words(piece)) if place % 2 else [piece])
-        count *= len(choices[-1])
-        if count > _MAX_EXPANDED_NAMES:
-            raise InputError(f"{shorten(pattern)} names more than {_MAX_EXPANDED_NAMES:,} files")
-    return ["".join(words) for words in product(*choices)]
-
-
-def _brace_words(text: str) -> Iterable[str]:
-    ends = re.fullmatch(r"([0-9]{1,12})\.\.([0-9]{1,12})", text)
-    if ends is None:
-        return text.split(",") if "," in text else ["{" + text + "}"]
-    first, last = int(ends[1]), int(ends[2])
-    if abs(last - first) >= _MAX_EXPANDED_NAMES:
-        raise InputError(f"{{{text}}} names more than {_MAX_EXPANDED_NAMES:,} files")
-    width = len(ends[1]) if ends[1].startswith("0") or len(ends[1]) == len(ends[2]) else 0
-    step = 1 if last >= first else -1
-    return (f"{number:0{width}d}" for number in range(first, last + step, step))
-
-
-def is_packed_set(root: Path) -> bool:
-    """Whether a path names a packed set; only names are looked at."""
-    return any(True for _ in _packed_kinds(root))
-
-
-def read_packed_set(root: Path) -> PackedSet:
-    """The images of a packed set, and where they lie."""
-    kind = next(_packed_kinds(root), None)
-    if kind is None:
-        raise InputError(f"{root}: no RecordIO file, no tar shards and no saved data set in it")
-    if kind == "recordio":
-        from .recordio import read_recordio_set
-
-        return read_recordio_set(root)
-    if kind == "tar":
-        from .shards import read_tar_set
-
-        return read_tar_set(root)
-    from .arrow import read_arrow_set
-
-    return read_arrow_set(root)
-
-
-def _packed_kinds(root: Path) -> Iterator[str]:
-    """The kinds that a path may be of: a file by how it ends, a folder by what lies directly in it."""
-    if not root.is_dir():
-        if root.suffix == ".rec":
-            yield "recordio"
-        elif root.suffix == ".tar":
-            yield "tar"
-        return
-    if (root / "train.rec").is_file():
-        yield "recordio"
-    if any((root / name).is_file() for name in ("dataset_dict.json", "state.json")):
-        yield "arrow"
-    if tar_parts(root):
-        yield "tar"
-
-
-def tar_parts(root: Path) -> dict[str, list[Path]]:
-    """The tar files of a folder by part: those of train/, test/ and val/, or by how their names begin, else train."""
-    found: dict[str, list[Path]] = {}
-    names = {"test": "test", "val": "val", "valid": "val", "validation": "val", "train": "train"}
-    for folder, part in ((root, None), *((root / name, part) for name, part in names.items())):
-        if not folder.is_dir():
-            continue
-        for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar")):
-            begins = re.match("[a-z]*", name.lower())
-            of = part or names.get(begins[0] if begins else "", "train")
-            found.setdefault(of, []).append(folder / name)
-    return found if "train" in found else {}

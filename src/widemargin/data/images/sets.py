@@ -144,9 +144,11 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     if set_name is None:
         raise unknown_name_error("image set", name, image_set_names())
     if set_name.startswith("generated"):
-        from .generated import load_generated
+        from .generated import GENERATED_NAME, draw_generated
 
-        return load_generated(set_name)
+        drawn = draw_generated(set_name)
+        train, test = (Images(GENERATED_NAME, *part, drawn.class_names) for part in (drawn.train, drawn.test))
+        return ImageSet(GENERATED_NAME, train, test, drawn.mean, drawn.std)
     if set_name == "omniglot":
         return load_omniglot(list(candidate_folders(("omniglot",), data_dir)))
     if set_name == "orl_faces":

@@ -23,12 +23,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...io.errors import InputError
+from ...io.errors import InputError, format_value
 from ...numerics.precision import at_least_fp32
 from ..base import option
+from ..grammar import parse
 from ..pair_batch import EMPTY_LABEL, PairBatch
 from ..pair_loss import PairLoss, PairLossModule
 from .contrastive import Contrastive
+
+
+def _check_pair_loss(where: str, value: Any) -> PairLoss:
+    loss = parse(value) if isinstance(value, str) else value
+    if not isinstance(loss, PairLoss):
+        raise InputError(f"{where}={format_value(value)} must be a pair loss, such as supcon")
+    return loss
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +47,7 @@ class XBM(PairLoss):
     needs_positives = False  # the memory has some
     allows_memory = False
 
-    loss: PairLoss = option(Contrastive(), "the loss that compares samples", holds_loss=True)
+    loss: PairLoss = option(Contrastive(), "the loss that compares samples", check_loss=_check_pair_loss)
     size: int = option(8192, "embeddings to remember", low=1, high=2**24, kind=int)
     start: int = option(0, "training steps before the memory is filled", low=0, kind=int, hide_default=True)
 
