@@ -89,7 +89,7 @@ def test_a_sharded_checkpoint_needs_no_pickle_and_reads_none(payload, tmp_path):
         ({2: "../secret"}, "not a file of a sharded checkpoint"),
         ({2: "__0_1.distcp"}, "missing"),
         ({4: 2**50}, "its files hold"),
-        ({3: -1}, "no sizes"),
+        ({3: -1}, "not sizes"),
     ):
         spoiled = json.loads(json.dumps(index))
         for at, value in changed.items():

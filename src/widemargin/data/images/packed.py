@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import BinaryIO, overload
 
@@ -22,6 +23,7 @@ from ...io.bounded import NotAFileError, open_regular
 from ...io.errors import InputError, shorten
 
 MAX_SLICE_BYTES = 1 << 29  # bytes of an image, as of one that is a file of its own
+_MAX_EXPANDED_NAMES = 100_000  # files that one pattern with braces may name
 
 Span = tuple[int, int]
 """Offset and size in a file."""
@@ -165,3 +167,32 @@ def number_classes(labels: Sequence[str] | NDArray[np.int64]) -> tuple[NDArray[n
         values = values.astype(np.int64)
     names, y = np.unique(values, return_inverse=True)
     return y.astype(np.int64), tuple(str(name) for name in names.tolist())
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """The names that a pattern with braces stands for, as a shell would write them.
+
+    >>> expand_braces("train-{008..010}.tar"), expand_braces("{a,b}.tar")
+    (['train-008.tar', 'train-009.tar', 'train-010.tar'], ['a.tar', 'b.tar'])
+    """
+    pieces = re.split(r"\{([^{}]*)\}", pattern)
+    choices: list[list[str]] = []
+    count = 1
+    for place, piece in enumerate(pieces):
+        choices.append(list(_brace_words(piece)) if place % 2 else [piece])
+        count *= len(choices[-1])
+        if count > _MAX_EXPANDED_NAMES:
+            raise InputError(f"{shorten(pattern)} names more than {_MAX_EXPANDED_NAMES:,} files")
+    return ["".join(words) for words in product(*choices)]
+
+
+def _brace_words(text: str) -> Iterable[str]:
+    ends = re.fullmatch(r"([0-9]{1,12})\.\.([0-9]{1,12})", text)
+    if ends is None:
+        return text.split(",") if "," in text else ["{" + text + "}"]
+    first, last = int(ends[1]), int(ends[2])
+    if abs(last - first) >= _MAX_EXPANDED_NAMES:
+        raise InputError(f"{{{text}}} names more than {_MAX_EXPANDED_NAMES:,} files")
+    width = len(ends[1]) if ends[1].startswith("0") or len(ends[1]) == len(ends[2]) else 0
+    step = 1 if last >= first else -1
+    return (f"{number:0{width}d}" for number in range(first, last + step, step))
