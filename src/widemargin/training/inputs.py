@@ -53,8 +53,8 @@ from ..data.images.manifest import (
     Manifest,
     ManifestRow,
 )
-from ..data.images.packed import PackedFiles, PackedPart, expand_braces
-from ..data.images.packed_sets import is_packed_set, read_packed_set
+from ..data.images.packed import PackedFiles, PackedPart, expand_braces, is_packed_set
+from ..data.images.packed_sets import read_packed_set
 from ..data.images.sets import SamplesT, stratified_split, stratified_subset
 from ..data.images.splits import (
     TEST_FRACTION,

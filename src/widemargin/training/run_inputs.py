@@ -20,8 +20,7 @@ from torch import Tensor
 from ..data.images.batches import prefetch
 from ..data.images.decode import default_num_workers, read_image, resize_and_centre_crop, to_rgb
 from ..data.images.manifest import MANIFEST_NAME
-from ..data.images.packed import FileSlice
-from ..data.images.packed_sets import is_packed_set
+from ..data.images.packed import FileSlice, is_packed_set
 from ..data.images.sets import Images
 from ..io.errors import InputError, format_value
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import image_formats as formats
-from widemargin.data.images.packed import FileSlice, PackedPart, expand_braces
-from widemargin.data.images.packed_sets import is_packed_set, read_packed_set
+from widemargin.data.images.packed import FileSlice, PackedPart, expand_braces, is_packed_set
+from widemargin.data.images.packed_sets import read_packed_set
 from widemargin.data.images.recordio import read_recordio
 from widemargin.io.errors import InputError
 

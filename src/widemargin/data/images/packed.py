@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -196,3 +196,38 @@ def _brace_words(text: str) -> Iterable[str]:
     width = len(ends[1]) if ends[1].startswith("0") or len(ends[1]) == len(ends[2]) else 0
     step = 1 if last >= first else -1
     return (f"{number:0{width}d}" for number in range(first, last + step, step))
+
+
+def is_packed_set(root: Path) -> bool:
+    """Whether a path names a packed set; only names are looked at."""
+    return any(True for _ in packed_kinds(root))
+
+
+def packed_kinds(root: Path) -> Iterator[str]:
+    """The kinds that a path may be of: a file by how it ends, a folder by what lies directly in it."""
+    if not root.is_dir():
+        if root.suffix == ".rec":
+            yield "recordio"
+        elif root.suffix == ".tar":
+            yield "tar"
+        return
+    if (root / "train.rec").is_file():
+        yield "recordio"
+    if any((root / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        yield "arrow"
+    if tar_parts(root):
+        yield "tar"
+
+
+def tar_parts(root: Path) -> dict[str, list[Path]]:
+    """The tar files of a folder by part: those of train/, test/ and val/, or by how their names begin, else train."""
+    found: dict[str, list[Path]] = {}
+    names = {"test": "test", "val": "val", "valid": "val", "validation": "val", "train": "train"}
+    for folder, part in ((root, None), *((root / name, part) for name, part in names.items())):
+        if not folder.is_dir():
+            continue
+        for name in sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".tar")):
+            begins = re.match("[a-z]*", name.lower())
+            of = part or names.get(begins[0] if begins else "", "train")
+            found.setdefault(of, []).append(folder / name)
+    return found if "train" in found else {}
