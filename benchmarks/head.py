@@ -225,7 +225,7 @@ def print_times(row: dict[str, Any]) -> None:
         "/ linear + cross_entropy",
         "MiB beyond the gradient",
     ):
-        grid.add_column(name, justify="left" if name == "head" else "right")
+        grid.add_column(name, justify="left" if name == "head" else "right", no_wrap=name == "head")
     plain = seconds.get("linear + cross_entropy")
     memory_runs = row.get("mebibytes_of_runs", {})
     for name in seconds | memory:

@@ -68,7 +68,7 @@ def test_a_head_that_splits_its_classes_is_left_out(ranks):
 def test_a_wrapper_that_would_mix_the_classes_of_ranks_is_refused(ranks):
     for rank in ranks:
         for message in rank["replicated"]:
-            assert message.startswith("a sharded head holds other classes on every rank")
+            assert message.startswith("a sharded head holds different classes on every rank")
 
 
 @pytest.mark.parametrize(("spec", "name"), [("adacos", "adacos"), ("softmax + 0.1*center", "center")])

@@ -18,9 +18,10 @@ from widemargin.training import inputs as training_inputs
 
 @pytest.fixture(scope="module")
 def colours(tmp_path_factory) -> Path:
-    """Three classes of four test images; the last but one is damaged."""
+    """Three classes of four test images; the last but one is damaged behind its header."""
     folder = draw(tmp_path_factory.mktemp("data"))
-    (folder / "test" / "red" / "1.png").write_bytes(b"no image")
+    path = folder / "test" / "red" / "1.png"
+    path.write_bytes(path.read_bytes()[:-30])
     return folder
 
 

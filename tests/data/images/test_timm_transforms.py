@@ -320,7 +320,7 @@ def test_nonsense_and_a_missing_timm_are_one_line(folder_set, monkeypatch):
 
 @pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("widemargin.data.images.folder._default_num_workers", lambda: 1)
+    monkeypatch.setattr("widemargin.data.images.image_files.default_num_workers", lambda: 1)
     run = TrainConfig(
         data=str(folder),
         model="vit_tiny_patch16_224(patch_size=8, depth=1, embed_dim=24, num_heads=2)",

@@ -36,7 +36,7 @@ def test_a_rank_whose_embeddings_want_no_gradient_teaches_the_weights_all_the_sa
 
 def test_ranks_that_disagree_about_gradients_are_told(ranks):
     for rank in ranks:
-        assert "call the head alike on all ranks" in rank["no_grad"]
+        assert "in the same way on all ranks" in rank["no_grad"]
 
 
 def test_a_learnable_scale_can_be_fully_sharded(ranks):
