@@ -153,7 +153,7 @@ def test_lfw_pairs_with_their_folds(tmp_path):
         (lambda text: text.replace("10\t3", "ten", 1), "line 1"),
         (lambda text: text.replace("Person_", "../Person_", 1), "no name of a person"),
         (lambda text: text.replace("Person_", "Nobody_", 1), "no image"),
-        (lambda text: text.replace("\t1\t", "\tx\t", 1), "no number"),
+        (lambda text: text.replace("\t1\t", "\tx\t", 1), "not the number"),
         (lambda text: "", "line 1"),
     ],
 )
