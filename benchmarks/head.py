@@ -1,6 +1,7 @@
 """`python -m benchmarks head`: time, memory and gradient errors of our heads and others; tables and a page.
 
-`head_timing.py` has the heads and their measurement, `head_page.py` the page.
+`head_timing.py` has the heads and their measurement, `head_device.py` the checks on a GPU, `head_page.py` the page.
+`python -m benchmarks head --device cuda` is the command whose output we ask users with a GPU for.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from widemargin.io.errors import InputError
 from widemargin.io.progress import progress_bar
 from widemargin.losses.registry import list_losses
 from widemargin.viz.terminal import console
 
+from .head_device import (
+    DTYPES,
+    add_device_arguments,
+    check_heads,
+    describe_device,
+    measure_device_memory,
+    parse_device,
+    print_checks,
+)
 from .head_timing import (
+    CPU,
     MIN_CLASSES_TIMED_SEPARATELY,
     count_progress_calls,
     list_head_implementations,
@@ -53,12 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="default arcface cosface adacos arcgrad; all: every margin of the package",
     )
     parser.add_argument(
-        "--backends", nargs="+", choices=("auto", "dense", "stream"), default=["auto"], help="backends of our heads"
+        "--backends",
+        nargs="+",
+        choices=("auto", "dense", "stream", "triton"),
+        help="backends of our heads (default: auto; on CUDA dense stream triton)",
     )
+    add_device_arguments(parser)
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of each head (default 7)")
     parser.add_argument("--no-peers", action="store_true", help="only our heads and the limit")
     parser.add_argument("--no-time", action="store_true", help="measure memory only")
     parser.add_argument("--no-memory", action="store_true", help="skip memory, which takes a process per head")
+    parser.add_argument("--no-errors", action="store_true", help="skip the errors of gradients against fp64")
     parser.add_argument(
         "--memory-runs", type=int, default=1, metavar="N", help="processes per head; the median counts (default 1)"
     )
@@ -73,13 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measure, print, write."""
+    device = parse_device(options.device)
+    if device.type != "cpu" and options.distributed:
+        raise InputError("--distributed measures processes on a CPU: leave out --device")
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     shapes = [_parse_shape(text) for text in options.shapes] if options.shapes else list(SHAPES)
     print_heads(
         shapes,
         list_losses("margins") if options.losses == ["all"] else options.losses or BENCHMARK_LOSSES,
-        options.backends,
+        options.backends or (["auto"] if device.type == "cpu" else ["dense", "stream", "triton"]),
         options.rounds,
         not options.no_peers,
         0 if options.no_memory else options.memory_runs,
@@ -88,13 +108,14 @@ def run(options: argparse.Namespace) -> None:
         options.page,
         with_time=not options.no_time,
         kept_gradient=not options.no_kept_gradient,
+        with_errors=not options.no_errors,
         append=options.append,
+        device=device,
+        dtype=DTYPES[options.dtype],
     )
 
 
 def _parse_shape(text: str) -> tuple[int, int, int]:
-    from widemargin.io.errors import InputError
-
     try:
         samples, embedding_dim, num_classes = (int(float(word)) for word in text.split(","))
     except ValueError:
@@ -114,20 +135,28 @@ def measure_heads(
     memory_runs: int,
     with_time: bool = True,
     kept_gradient: bool = True,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> list[dict[str, Any]]:
-    """Measure all shapes; memory is the median of `memory_runs` processes."""
+    """Measure all shapes; memory is the median of `memory_runs` processes, on CUDA of one step in this one."""
     rows = []
     for shape in shapes:
         # A step of the largest eager heads takes half a minute and ten GiB: only the first loss is measured there.
         baseline_losses = losses if shape[2] < MIN_CLASSES_TIMED_SEPARATELY else losses[:1]
         implementations = list_head_implementations(
-            losses, backends, shape[0] * shape[2], baseline_losses if peers else [], kept_gradient
+            losses, backends, shape[0] * shape[2], baseline_losses if peers else [], kept_gradient, device, dtype
         )
         row: dict[str, Any] = {"shape": list(shape), "threads": torch.get_num_threads(), "seconds": {}}
         if with_time:
             with progress_bar(f"heads {shape}", count_progress_calls(shape, implementations, rounds)) as on_progress:
-                row = time_heads(shape, implementations, rounds, on_progress)
-        if memory_runs:
+                row = time_heads(shape, implementations, rounds, on_progress, device, dtype)
+        if memory_runs and device.type == "cuda":
+            row["mebibytes"] = {
+                one.name: round(measure_device_memory(one, device, dtype, shape), 2)
+                for one in implementations
+                if not one.keep_grad
+            }
+        elif memory_runs:
             names = [c.name for c in implementations if not c.keep_grad and not c.name.endswith("compiled")]
             with progress_bar(f"memory {shape}", len(names) * memory_runs) as on_progress:
                 row["mebibytes"], row["mebibytes_of_runs"] = {}, {}
@@ -173,7 +202,10 @@ def print_heads(
     *,
     with_time: bool = True,
     kept_gradient: bool = True,
+    with_errors: bool = True,
     append: bool = False,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> None:
     """Measure, print, write; `append` adds to the results in the JSON file."""
     from widemargin.viz.terminal import check_writable
@@ -184,6 +216,10 @@ def print_heads(
     for path in filter(None, (json_path, page_path)):
         check_writable(path)  # before minutes of measuring
     before = json.loads(Path(json_path).read_text(encoding="utf-8")) if append and json_path else {}
+    on_gpu = device.type != "cpu"
+    checks = check_heads(losses, backends, device, dtype) if on_gpu else []
+    if on_gpu:
+        print_checks(checks)
     head_rows = measure_heads(
         shapes,
         losses,
@@ -193,12 +229,18 @@ def print_heads(
         memory_runs=memory_runs,
         with_time=with_time,
         kept_gradient=kept_gradient,
+        device=device,
+        dtype=dtype,
     )
-    error_rows = measure_gradient_errors(losses, [backend for backend in backends if backend != "auto"] or ["stream"])
+    error_backends = [backend for backend in backends if backend not in ("auto", "triton")] or ["stream"]
+    error_rows = measure_gradient_errors(losses, error_backends) if with_errors and not on_gpu else []
     for row in head_rows:
         print_times(row)
-    print_errors(error_rows)
+    if error_rows:
+        print_errors(error_rows)
     figures: dict[str, Any] = {"torch": torch.__version__, "heads": head_rows, "errors": error_rows}
+    if on_gpu:
+        figures |= {"device": describe_device(device), "dtype": str(dtype).removeprefix("torch."), "checks": checks}
     if sharded:
         figures["sharded"] = measure_sharded_head(SHARDED_SHAPE, losses[0], rounds)
         print_sharded_head(figures["sharded"])
@@ -232,14 +274,16 @@ def print_times(row: dict[str, Any]) -> None:
         extra = f"{memory[name]:.1f}" if name in memory else "–"
         if len(memory_runs.get(name, [])) > 1:
             extra += f" ({memory_runs[name][0]:.1f} – {memory_runs[name][-1]:.1f})"
+        used = row.get("active_backends", {}).get(name)
+        shown = name if used is None or f", {used}" in name or ", auto" in name else f"{name} (used {used})"
         if name not in seconds:
-            grid.add_row(name, "–", "–", "–", "–", extra)
+            grid.add_row(shown, "–", "–", "–", "–", extra)
             continue
         spent = seconds[name]
         over_plain = f"{spent / plain:.2f}" if plain else "–"
         ratios = round_ratios(row, name)
         in_rounds = f"{median(ratios):.2f} ({ratios[0]:.2f} – {ratios[-1]:.2f})" if ratios else "–"
-        grid.add_row(name, f"{1e3 * spent:.2f}", f"{time_over_limit(row, name):.2f}", in_rounds, over_plain, extra)
+        grid.add_row(shown, f"{1e3 * spent:.2f}", f"{time_over_limit(row, name):.2f}", in_rounds, over_plain, extra)
     console().print(grid)
 
 
@@ -258,9 +302,11 @@ def print_sharded_head(row: dict[str, Any]) -> None:
     """Print a head split over several processes."""
     samples, embedding_dim, num_classes = row["shape"]
     seconds = {name: f"{1e3 * value:.0f} ms" for name, value in row["seconds"].items()}
+    exchanges = row["seconds"].get("exchanges")
+    share = "" if exchanges is None else f"; its exchanges alone {1e3 * exchanges:.2f} ms"
     console().print(
         f"{row['loss']} over {row['world_size']} processes of one thread, {samples} samples, {embedding_dim} "
         f"dimensions, {num_classes:,} classes: {seconds['full']} a step, {row['full_over_single_process']:.2f} of one "
         f"process's {seconds['single_process']}; {row['mebibytes']:.1f} MiB beyond a rank's own gradient; with sample "
-        f"rate {row['sample_rate']:g} {seconds['sampled']}, {row['sampled_over_full']:.2f} of that"
+        f"rate {row['sample_rate']:g} {seconds['sampled']}, {row['sampled_over_full']:.2f} of that{share}"
     )

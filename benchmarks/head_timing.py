@@ -33,7 +33,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,9 @@ from widemargin.head.backends import compiled
 from widemargin.io.errors import InputError
 
 from .margins import benchmark_margin, weights_per_class
+
+if TYPE_CHECKING:
+    from widemargin.head.head import Head
 
 MIN_CLASSES_TIMED_SEPARATELY = 500_000
 SAMPLE_RATE = 0.1
@@ -123,7 +126,7 @@ EAGER_LOSSES = {"arcface": _arcface, "cosface": _cosface, "arcgrad": _arcgrad, "
 class MeanLoss(nn.Module):
     """One of our heads with the mean of its losses."""
 
-    def __init__(self, head: nn.Module) -> None:
+    def __init__(self, head: Head) -> None:
         super().__init__()
         self.head = head
 
@@ -136,14 +139,20 @@ class MeanLoss(nn.Module):
         return loss
 
 
-def widemargin_head(loss: str, backend: str, compile_kernels: bool = False) -> HeadImplementation:
+CPU = torch.device("cpu")
+
+
+def widemargin_head(
+    loss: str, backend: str, compile_kernels: bool = False, dtype: torch.dtype = torch.float32
+) -> HeadImplementation:
     """One of our heads on a backend, with kernels compiled by size or always."""
 
     def make(embedding_dim: int, num_classes: int) -> nn.Module:
         from widemargin.head.head import Head
 
         margin = benchmark_margin(loss, num_classes)
-        return MeanLoss(Head(embedding_dim, num_classes, margin, backend=backend, compile=compile_kernels or "auto"))
+        compiling: compiled.CompileSetting = compile_kernels or "auto"
+        return MeanLoss(Head(embedding_dim, num_classes, margin, backend=backend, compile=compiling, dtype=dtype))
 
     name = f"{loss}, {backend}{', compiled' * compile_kernels}"
     return HeadImplementation(name, "widemargin", loss, make, weights_per_class(loss))
@@ -182,27 +191,40 @@ def metric_learning_heads() -> Iterator[HeadImplementation]:
 
 
 def list_head_implementations(
-    losses: list[str], backends: list[str], num_logits: int, baseline_losses: list[str], kept_gradient: bool = True
+    losses: list[str],
+    backends: list[str],
+    num_logits: int,
+    baseline_losses: list[str],
+    kept_gradient: bool = True,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> list[HeadImplementation]:
     """Return all heads of a round: ours of `losses`, and others of `baseline_losses`."""
-    heads = [widemargin_head(loss, backend) for loss in losses for backend in backends]
+    heads = [widemargin_head(loss, backend, dtype=dtype) for loss in losses for backend in backends]
     if num_logits >= compiled.MIN_COMPILE_LOGITS:
         heads += [with_kept_grad(one) for one in heads] if kept_gradient else []
-    elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(torch.device("cpu")):
-        heads += [widemargin_head(loss, backend, True) for loss in losses for backend in backends]
+    elif num_logits >= compiled.MIN_FORCED_COMPILE_LOGITS and compiled.can_compile(device):
+        heads += [widemargin_head(loss, backend, True, dtype) for loss in losses for backend in backends]
     if baseline_losses:
         heads += [linear_head(), *(eager_head(loss) for loss in baseline_losses if loss in EAGER_LOSSES)]
         heads += [peer for peer in metric_learning_heads() if peer.loss in baseline_losses]
     return heads
 
 
-def make_matmul_limit(samples: int, embedding_dim: int, num_classes: int) -> Callable[[], None]:
+def make_matmul_limit(
+    samples: int,
+    embedding_dim: int,
+    num_classes: int,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
+) -> Callable[[], None]:
     """A function that computes X·Wᵀ, G·W and Gᵀ·X into preallocated results; logits are stored as [C, N]."""
-    x, weight = torch.randn(samples, embedding_dim), torch.randn(num_classes, embedding_dim)
+    place: dict[str, Any] = {"device": device, "dtype": dtype}
+    x, weight = torch.randn(samples, embedding_dim, **place), torch.randn(num_classes, embedding_dim, **place)
     logits, to_x, to_weight = (
-        torch.randn(num_classes, samples),
-        torch.empty(samples, embedding_dim),
-        torch.empty(num_classes, embedding_dim),
+        torch.randn(num_classes, samples, **place),
+        torch.empty(samples, embedding_dim, **place),
+        torch.empty(num_classes, embedding_dim, **place),
     )
 
     def products() -> None:
@@ -236,11 +258,16 @@ def time_heads(
     implementations: list[HeadImplementation],
     rounds: int,
     on_progress: Callable[[float], None] = lambda _: None,
+    device: torch.device = CPU,
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, Any]:
     """Measure the seconds of the limit and of every head."""
     spent: dict[str, list[float]] = defaultdict(list)
+    active_backends: dict[str, str | None] = {}
     for group, turns in _groups(shape, implementations, rounds):
-        for name, seconds in _time_interleaved(shape, group, turns, on_progress).items():
+        seconds_of, backends = _time_interleaved(shape, group, turns, on_progress, device, dtype)
+        active_backends |= backends
+        for name, seconds in seconds_of.items():
             spent[name] += seconds
     return {
         "shape": list(shape),
@@ -248,6 +275,7 @@ def time_heads(
         "seconds": {n: min(s) for n, s in spent.items()},
         "rounds": {n: [round(value, 7) for value in s] for n, s in spent.items()},
         "weights_per_class": {one.name: one.weights_per_class for one in implementations if one.weights_per_class > 1},
+        "active_backends": active_backends,
     }
 
 
@@ -300,27 +328,43 @@ def _time_interleaved(
     implementations: list[HeadImplementation],
     rounds: int,
     on_progress: Callable[[float], None],
-) -> dict[str, list[float]]:
+    device: torch.device,
+    dtype: torch.dtype,
+) -> tuple[dict[str, list[float]], dict[str, str | None]]:
+    """Return the seconds of a step in every round by name, and the backend that each of our heads used."""
     samples, dim, classes = shape
     x, y = random_batch(samples, dim, classes)
+    x, y = x.detach().to(device, dtype).requires_grad_(), y.to(device)
     steps: dict[str, Callable[[], None]] = {
-        limit_name(count): make_matmul_limit(samples, dim, count * classes) for count in _limit_sizes(implementations)
+        limit_name(count): make_matmul_limit(samples, dim, count * classes, device, dtype)
+        for count in _limit_sizes(implementations)
     }
+    heads: dict[str, nn.Module] = {}
     for one in implementations:
         torch.manual_seed(1)  # another seed than the embeddings', or weights would be parallel to them
-        steps[one.name] = make_step(one.make(dim, classes), x, y, one.keep_grad)
+        head = one.make(dim, classes)
+        # Ours have their dtype already; `to` would also round their fp64 state.
+        heads[one.name] = head.to(device) if one.library == "widemargin" else head.to(device, dtype)
+        steps[one.name] = make_step(heads[one.name], x, y, one.keep_grad)
     spent: dict[str, list[float]] = {name: [] for name in steps}
     for step in steps.values():
         step(), step()
     inner = max(1, min(200, 3_000_000 // (samples * classes)))  # small steps are timed in groups
     for _ in range(rounds):
         for name, step in steps.items():
+            _wait_for(device)
             start = time.perf_counter()
             for _ in range(inner):
                 step()
+            _wait_for(device)
             spent[name].append((time.perf_counter() - start) / inner)
             on_progress(1.0)
-    return spent
+    return spent, {name: head.head.active_backend for name, head in heads.items() if isinstance(head, MeanLoss)}
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
@@ -393,13 +437,18 @@ def measure_sharded_head(shape: tuple[int, int, int], loss: str, rounds: int, wo
     """
     single = _run_processes(shape, loss, rounds, 1)[0]
     together = _run_processes(shape, loss, rounds, world_size)
-    slowest = {name: max(rank[name] for rank in together) for name in ("full", "sampled", "mebibytes")}
+    slowest = {name: max(rank[name] for rank in together) for name in ("full", "sampled", "mebibytes", "exchanges")}
     return {
         "shape": list(shape),
         "loss": loss,
         "world_size": world_size,
         "sample_rate": SAMPLE_RATE,
-        "seconds": {"single_process": single["full"], "full": slowest["full"], "sampled": slowest["sampled"]},
+        "seconds": {
+            "single_process": single["full"],
+            "full": slowest["full"],
+            "sampled": slowest["sampled"],
+            "exchanges": slowest["exchanges"],
+        },
         "mebibytes": round(slowest["mebibytes"], 2),
         "full_over_single_process": slowest["full"] / single["full"],
         "sampled_over_full": slowest["sampled"] / slowest["full"],
@@ -465,9 +514,38 @@ def _measure_rank(shape: tuple[int, int, int], loss: str, rounds: int) -> dict[s
             step()
             result["mebibytes"] = (peak_resident_kib() - before) / 1024 - head.weight.numel() * 4 / 2**20
         del head, step
+    result["exchanges"] = _time_exchanges(samples, dim, rounds)
     dist.barrier()
     dist.destroy_process_group()
     return result
+
+
+def _time_exchanges(samples: int, dim: int, rounds: int) -> float:
+    """Seconds of the exchanges of a step by themselves: what computing beside them could save at most.
+
+    Sizes, embeddings, labels and a packed tensor of three numbers per sample forward; the gradients of the packed
+    tensor and of all embeddings backward.
+    """
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size()
+    gathered = [
+        torch.zeros(4),
+        torch.zeros(samples // ranks, dim),
+        torch.zeros(samples // ranks),
+        torch.zeros(3, samples),
+    ]
+    reduced = [torch.zeros(3, samples), torch.zeros(samples, dim)]
+    spent = []
+    for _ in range(20 * rounds):
+        dist.barrier()
+        start = time.perf_counter()
+        for one in gathered:
+            dist.all_gather([torch.empty_like(one) for _ in range(ranks)], one)
+        for one in reduced:
+            dist.all_reduce(one)
+        spent.append(time.perf_counter() - start)
+    return sorted(spent)[len(spent) // 2]
 
 
 def _run_child(argv: list[str]) -> None:

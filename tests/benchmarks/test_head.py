@@ -26,8 +26,14 @@ from widemargin.head import costs
 from widemargin.losses.registry import list_losses
 
 
-@pytest.mark.slow
-def test_the_command_measures_prints_and_writes(tmp_path, capsys):
+@pytest.fixture
+def small_numerics(monkeypatch):
+    """Gradient errors of few samples, dimensions and classes."""
+    for constant, value in (("NUM_SAMPLES", 8), ("EMBEDDING_DIM", 16), ("NUM_CLASSES", 12)):
+        monkeypatch.setattr(numerics, constant, value)
+
+
+def test_the_command_measures_prints_and_writes(small_numerics, tmp_path, capsys):
     figures, page = tmp_path / "heads.json", tmp_path / "heads.html"
     words = ["--shapes", "8,16,50", "8,16,400", "--losses", "arcface", "arcgrad", "--rounds", "2", "--no-memory"]
     assert main(["head", *words, "--json", str(figures), "--page", str(page)]) == 0
@@ -48,7 +54,7 @@ def test_every_margin_can_be_measured_beside_the_products_of_its_weights(tmp_pat
 
     monkeypatch.setattr(head, "measure_gradient_errors", lambda losses, backends: [])
     figures, page = tmp_path / "heads.json", tmp_path / "heads.html"
-    words = ["--shapes", "6,8,20", "--losses", "all", "--rounds", "1", "--no-memory", "--no-peers"]
+    words = ["--shapes", "64,8,1000", "--losses", "all", "--rounds", "1", "--no-memory", "--no-peers"]
     assert main(["head", *words, "--json", str(figures), "--page", str(page)]) == 0
     (row,) = json.loads(figures.read_text())["heads"]
     assert {name.partition(", ")[0] for name in row["seconds"]} == {"limit", *list_losses("margins")}
@@ -73,9 +79,7 @@ def test_memory_beyond_the_gradient_counts_the_gradient_of_all_subcenters():
 
 
 @pytest.mark.parametrize("name", list_losses("margins"))
-def test_gradient_errors_of_every_margin_can_be_measured(name, monkeypatch):
-    for constant, value in (("NUM_SAMPLES", 8), ("EMBEDDING_DIM", 16), ("NUM_CLASSES", 12)):
-        monkeypatch.setattr(numerics, constant, value)
+def test_gradient_errors_of_every_margin_can_be_measured(name, small_numerics, monkeypatch):
     monkeypatch.setattr(numerics, "TARGET_LOSSES", (1e-2,))
     for spec in numerics._spellings(name):
         found = numerics.measure_gradient_accuracy(numerics.widemargin_loss(spec))
@@ -146,7 +150,7 @@ def test_a_bad_shape_is_one_line(shape, capsys):
 @pytest.mark.slow
 def test_the_example_learns():
     script = Path(__file__).resolve().parents[2] / "examples" / "million_classes.py"
-    words = [sys.executable, str(script), "--num-classes", "5000", "--steps", "30"]
+    words = [sys.executable, str(script), "--num-classes", "2000", "--steps", "30"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     angles = [float(found) for found in re.findall(r"target angle\s+([\d.]+)°", done.stdout)]
     assert len(angles) == 7

@@ -100,7 +100,7 @@ def test_shards_are_put_together_in_the_given_order(head, tmp_path):
 def test_a_missing_shard_is_noticed(head, tmp_path):
     path = tmp_path / "rank_0.pt"
     torch.save({"weight": matrix(CLASSES - 2, DIM)}, path)
-    assert_refused(head, [path], "hold 3 classes")
+    assert_refused(head, [path], "3 classes")
 
 
 def test_a_kernel_is_dimension_by_classes(head):
@@ -199,7 +199,7 @@ def test_files_of_something_else_are_named(head, tmp_path, name):
 
 def test_a_file_with_a_bare_tensor_is_no_state_dict(head, tmp_path):
     torch.save(matrix(CLASSES, DIM), tmp_path / "bare.pt")
-    assert_refused(head, tmp_path / "bare.pt", "holds a Tensor")
+    assert_refused(head, tmp_path / "bare.pt", "a Tensor")
 
 
 @pytest.mark.parametrize(("key", "shape"), [("weight", (CLASSES, 6)), ("W", (6, CLASSES)), ("kernel", (CLASSES, DIM))])
@@ -208,7 +208,7 @@ def test_another_dimension_is_said(head, key, shape):
 
 
 def test_another_number_of_classes_is_said(head):
-    assert_refused(head, {"weight": matrix(CLASSES + 2, DIM)}, "hold 7 classes of dimension 8, this head 5 of 8")
+    assert_refused(head, {"weight": matrix(CLASSES + 2, DIM)}, "7 classes of dimension 8, this head 5 of 8")
 
 
 @pytest.mark.parametrize(

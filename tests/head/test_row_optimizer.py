@@ -175,5 +175,5 @@ def test_a_drawn_optimizer_is_taken_and_wrong_options_are_one_line():
     weight.grad = row_gradient(weight, [1], torch.ones(1, 2))
     optimizer.step()
     assert weight[[0, 2]].abs().sum() == 0
-    with pytest.raises(wm.InputError, match=r"SGD cannot update rows with these options \(.*unexpected keyword"):
+    with pytest.raises(wm.InputError, match=r"SGD.*unexpected keyword"):
         wm.RowOptimizer(weight, torch.optim.SGD, rate=0.1)

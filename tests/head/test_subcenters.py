@@ -292,9 +292,9 @@ def test_rows_side_by_side_and_our_own_heads(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "shape", "match"),
     [
-        ("subcenter_arcface", (C, D), "hold 5 classes of dimension 6, this head 5 with 3 sub-centres each of 6"),
-        ("arcface", (C * K, D), "hold 15 classes of dimension 6, this head 5 of 6"),
-        ("arcface", (C, K, D), "hold 5 × 3 classes of dimension 6, this head 5 of 6"),
+        ("subcenter_arcface", (C, D), "5 classes of dimension 6, this head 5 with 3 sub-centres each of 6"),
+        ("arcface", (C * K, D), "15 classes of dimension 6, this head 5 of 6"),
+        ("arcface", (C, K, D), "5 × 3 classes of dimension 6, this head 5 of 6"),
         ("subcenter_arcface(k=5)", (C, K, D), "5 × 3 classes of dimension 6, this head 5 with 5 sub-centres"),
     ],
 )

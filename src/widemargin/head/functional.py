@@ -9,7 +9,7 @@ from ..io.errors import InputError, format_value
 from ..losses.grammar import parse_margin
 from ..losses.margin import Margin
 from ..numerics.precision import at_least_fp32, autocast_disabled
-from ..numerics.validation import check_label_smoothing, check_labels, describe_type, exceeds, is_plain_float
+from ..numerics.validation import check_label_smoothing, check_labels_or_defer, describe_type, exceeds, is_plain_float
 from .backends.base import compute_margin_loss
 from .backends.dense import PrecomputedCosinesBackend
 
@@ -37,7 +37,7 @@ def margin_softmax(
     margin = parse_margin(margin) if isinstance(margin, str) else margin
     if not isinstance(margin, Margin):
         raise InputError(f"margin must be a loss string or a Margin such as ArcFace(), got {format_value(margin)}")
-    check_cosines(cos, y)
+    in_range = check_cosines(cos, y)
     if margin.bias:
         raise InputError(f"{margin.name} has bias parameters: use Head")
     if margin.has_weight_penalty:
@@ -48,21 +48,23 @@ def margin_softmax(
             raise InputError(f"step={format_value(step)} must be a whole number of at least 0")
         label_smoothing = check_label_smoothing(label_smoothing)
         margin.check_label_smoothing(label_smoothing)
-        step_tensor = torch.tensor(step, device=cos.device)
+        y = y.long() if in_range is None else y.long().clamp(0, cos.shape[1] - 1)
+        step_tensor = torch.full((), step, dtype=torch.int64, device=cos.device)
         resolved = margin.for_num_classes(cos.shape[1])
         offsets = resolved.class_offsets()
         bias = None if offsets is None else torch.tensor(offsets, dtype=cos.dtype, device=cos.device)
         backend = PrecomputedCosinesBackend(cos, _check_radius(margin, radius, cos), bias)
-        current_margin = resolved.at_step(step_tensor, y.long(), cos.dtype)
-        return compute_margin_loss(
+        current_margin = resolved.at_step(step_tensor, y, cos.dtype)
+        loss = compute_margin_loss(
             backend,
             current_margin,
-            y.long(),
+            y,
             step=step_tensor,
             adapt=True,
             training=True,
             label_smoothing=label_smoothing,
         )[0]
+        return loss if in_range is None else torch.where(in_range, loss, torch.zeros_like(loss))
 
 
 def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor | None:
@@ -81,13 +83,17 @@ def _check_radius(margin: Margin, radius: Tensor | None, cos: Tensor) -> Tensor 
     return radius.to(cos.dtype).reshape(len(cos), -1).expand_as(cos)
 
 
-def check_cosines(cos: Tensor, y: Tensor) -> None:
-    """Check shapes and label range of `margin_softmax`."""
+def check_cosines(cos: Tensor, y: Tensor) -> Tensor | None:
+    """Check shapes and label range of `margin_softmax`; return the mask of labels in range if they are checked later.
+
+    That cosines are no logits is only checked where reading them is free, or with `WIDEMARGIN_CHECK=sync`.
+    """
     if not is_plain_float(cos) or cos.ndim != 2:
         actual = f"{tuple(cos.shape)} {describe_type(cos)}" if isinstance(cos, Tensor) else describe_type(cos)
         raise InputError(f"cosines must be a float tensor [N, C], got {actual}")
     if cos.shape[1] < 2:
         raise InputError(f"at least 2 classes are needed, cos has {cos.shape[1]} column(s)")
-    check_labels(y, cos.shape[0], cos.shape[1], device=cos.device)
+    in_range = check_labels_or_defer(y, cos.shape[0], cos.shape[1], None, cos.device)
     if exceeds(cos, 1.01):  # a frequent mistake
         raise InputError("cos must lie between -1 and 1: pass cosines, not logits or dot products")
+    return in_range

@@ -25,8 +25,9 @@ from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, f
 from .backends.compiled import CompileSetting, check_compile_setting
 from .backends.dense import DenseBackend
 from .backends.select import build_backend, check_backend_options
-from .backends.sharded import shard_logits
+from .backends.sharded import ShardedBackend, shard_logits
 from .backends.stream import GradBuffer
+from .backends.triton_source import check_margin
 from .state import MarginState
 
 # Components of a head besides its parameters and buffers.
@@ -45,6 +46,11 @@ _SETTINGS: tuple[str, ...] = (
 _SETTINGS += ("label_smoothing", "ignore_index", "class_names", "class_weight_start")
 
 
+def _zero_where_not(mask: Tensor | None, loss: Tensor) -> Tensor:
+    """Return the losses [N] of the samples in the mask (None: all), and 0 for the others."""
+    return loss if mask is None else torch.where(mask, loss, torch.zeros_like(loss))
+
+
 class Head(nn.Module):
     """Class weights [C, D] with a margin loss; with K sub-centres per class [C, K, D].
 
@@ -53,8 +59,8 @@ class Head(nn.Module):
         num_classes: number C of classes, at least 2.
         margin: a loss string such as `"arcface(s=64, m=0.5)"` or a value such as `wm.ArcFace()`.
         backend: `dense` holds all N×C logits, `stream` processes blocks of classes, `sharded` splits the classes over
-            the ranks of `group`, `sampled` uses a random part of them; `auto` picks one of the first two by size
-            (`active_backend` tells which).
+            the ranks of `group`, `sampled` uses a random part of them, `triton` (experimental) is `stream` with Triton
+            kernels; `auto` picks one of the first two by size (`active_backend` tells which).
         compile: whether the streaming backend's kernels are compiled, once per loss and dtype, for all batch sizes
             (`head.compile_kernels`). `"auto"`: from 2²⁰ logits (samples × classes) per step, if there is a C++ compiler
             (CPU) or Triton (CUDA); True: from 2¹⁶, which `backend="auto"` then streams, with a warning if they cannot
@@ -123,6 +129,8 @@ class Head(nn.Module):
         )
         self.margin = self.spec.for_num_classes(num_classes)
         self.margin.check_label_smoothing(self.label_smoothing)
+        if backend == "triton":
+            check_margin(self.margin)
         here = num_classes if self.shard is None else len(self.shard)
         count = None if self.margin.subcenters is None else self.margin.subcenters.count
         self.weight = nn.Parameter(allocate_class_matrix(here, embedding_dim, device, dtype, count))
@@ -167,15 +175,19 @@ class Head(nn.Module):
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
             # Everything is checked before any update: a refused call does not change the state.
-            y, sample_mask = self._prepare_labels(y, embeddings)
+            y, sample_mask, in_range = self._prepare_labels(y, embeddings)
             other, lam = (y, 1.0) if mix is None else validation.check_mix(mix)
-            y_b, sample_mask_b = (y, sample_mask) if mix is None else self._prepare_labels(other, embeddings)
+            y_b, sample_mask_b, in_range_b = (
+                (y, sample_mask, in_range) if mix is None else self._prepare_labels(other, embeddings)
+            )
             share = lam if mix is None else validation.check_mix_lam(lam, embeddings.norm)
             factor = 1.0 if sample_weight is None else validation.check_sample_weight(sample_weight, embeddings.norm)
             backend = build_backend(self, embeddings)
             loss = self._compute_loss(backend, y, sample_mask, embeddings.dtype, adapt=self.training)
+            loss = _zero_where_not(in_range, loss)
             if mix is not None:
                 loss_b = self._compute_loss(backend, y_b, sample_mask_b, embeddings.dtype, adapt=False)
+                loss_b = _zero_where_not(in_range_b, loss_b)
                 loss = share * loss + (1.0 - share) * loss_b
             if sample_weight is not None:
                 loss = factor * loss
@@ -199,7 +211,7 @@ class Head(nn.Module):
             folding = self.margin.subcenters
             if y is None:
                 return DenseBackend(embeddings, self.weight, self.bias, folding).logits(margin)
-            y, sample_mask = self._prepare_labels(y, embeddings)
+            y, sample_mask, _ = self._prepare_labels(y, embeddings)
             backend = DenseBackend(embeddings, self.weight, self.loss_bias(), folding)
             margin = self.margin_state.current_margin(y, embeddings.dtype)
             margin = fill_in_samples(backend, margin, y, training=False)
@@ -225,7 +237,7 @@ class Head(nn.Module):
         """Return the angle θ_y [N] between each embedding and its class weight, in radians, exact for small angles."""
         with autocast_disabled(x):
             embeddings = self._prepare_embeddings(x)
-            y, _ = self._prepare_labels(y, embeddings)
+            y, _, _ = self._prepare_labels(y, embeddings)
             return build_backend(self, embeddings).target_angles(y)
 
     def _compute_loss(
@@ -236,6 +248,9 @@ class Head(nn.Module):
             if self.shard.world_size > 1:
                 check_not_replicated(self, self.weight)
             margin = self.shard.average_margin_gradients(margin)
+        gather = self.sync_group.gather_rows
+        if isinstance(backend, ShardedBackend) and sample_mask is None:  # the sizes of all ranks are known
+            gather = backend.gather_rows
         loss, used = compute_margin_loss(
             backend,
             margin,
@@ -245,12 +260,11 @@ class Head(nn.Module):
             adapt=adapt,
             training=self.training,
             label_smoothing=self.label_smoothing,
-            gather=self.sync_group.gather_rows,
+            gather=gather,
         )
         if adapt:
             self.margin_state.store_adaptive(used)
-        if sample_mask is not None:
-            loss = torch.where(sample_mask, loss, torch.zeros_like(loss))
+        loss = _zero_where_not(sample_mask, loss)
         weight = self.margin_state.class_weight
         if weight is None:
             return loss
@@ -261,19 +275,29 @@ class Head(nn.Module):
 
     def _prepare_embeddings(self, x: Tensor) -> NormalizedEmbeddings:
         check_unsharded(self.weight, "the class weights")
+        validation.raise_earlier_errors(x)
         validation.check_embeddings(x, self.embedding_dim, self.weight.device)
         # Contiguous, so that the same numbers give the same bits in any memory layout.
-        return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous())
+        return NormalizedEmbeddings(x.to(torch.promote_types(self.weight.dtype, torch.float32)).contiguous(), x.dtype)
 
-    def _prepare_labels(self, y: Tensor, embeddings: NormalizedEmbeddings) -> tuple[Tensor, Tensor | None]:
-        """Return checked labels as int64, and the mask of samples that count (None: all)."""
+    def _prepare_labels(
+        self, y: Tensor, embeddings: NormalizedEmbeddings
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Return checked labels as int64, the mask of samples that count, and the mask of labels in range.
+
+        None stands for all samples. The second mask is given if labels are checked after the call; those out of range
+        are then replaced by others, and the samples must get a loss of 0.
+        """
         sample_mask = None
         if self.ignore_index is not None and isinstance(y, Tensor):
             sample_mask = validation.not_ignored_mask(y, self.ignore_index)
             y = torch.where(sample_mask, y, torch.zeros_like(y))
         lengths = embeddings.norm if embeddings.safe_norm is None else None
-        validation.check_labels(y, len(embeddings), self.num_classes, lengths, embeddings.raw.device)
-        return y.long(), sample_mask
+        in_range = validation.check_labels_or_defer(
+            y, len(embeddings), self.num_classes, lengths, embeddings.raw.device
+        )
+        y = y.long()
+        return y if in_range is None else y.clamp(0, self.num_classes - 1), sample_mask, in_range
 
     @property
     def scale(self) -> float:
@@ -309,8 +333,10 @@ class Head(nn.Module):
         class, which further calls continue.
         """
         embeddings = self._prepare_embeddings(x)
-        y, sample_mask = self._prepare_labels(y, embeddings)
-        unit = embeddings.unit if sample_mask is None else embeddings.unit * sample_mask.unsqueeze(1)
+        y, *masks = self._prepare_labels(y, embeddings)
+        unit = embeddings.unit
+        for mask in masks:
+            unit = unit if mask is None else unit * mask.unsqueeze(1)
         if self.shard is not None:
             unit, y = self.shard.gather_own_class_rows(unit, y)
         if self.weight.ndim == 3:

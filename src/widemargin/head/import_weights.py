@@ -43,7 +43,7 @@ def read_class_weights(source: WeightSource, embedding_dim: int) -> tuple[Tensor
         raise InputError(f"source must be a state dict, a file or a list of files, got {type(source).__name__}")
     paths = [source] if isinstance(source, str | Path) else list(source)
     if not all(isinstance(path, str | Path) for path in paths):
-        raise InputError("a list of sources must be paths, the files of all shards in order")
+        raise InputError("a list of sources must contain the paths of all shards, in order")
     if not paths:
         raise InputError("no weight file given")
     weights, biases = zip(
@@ -62,7 +62,7 @@ def copy_into_head(head: Head, source: WeightSource) -> None:
     if weight.shape != (head.num_classes * count, head.embedding_dim):
         each = "" if count == 1 else f" with {count} sub-centres each"
         raise InputError(
-            f"the weights hold {' × '.join(map(str, weight.shape[:-1]))} classes of dimension {weight.shape[-1]}, "
+            f"the weights have {' × '.join(map(str, weight.shape[:-1]))} classes of dimension {weight.shape[-1]}, "
             f"this head {head.num_classes}{each} of {head.embedding_dim}"
         )
     weight = weight.view(head.num_classes, *head.weight.shape[1:])
@@ -82,7 +82,7 @@ def _load_state_dict(path: Path) -> Mapping[str, Any]:
         return read_safetensors(path)
     state = read_torch(path)
     if not isinstance(state, Mapping):
-        raise InputError(f"{path}: holds a {type(state).__name__}, not a state dict")
+        raise InputError(f"{path}: contains a {type(state).__name__}, not a state dict")
     return state
 
 

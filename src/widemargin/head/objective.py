@@ -16,7 +16,7 @@ from ..losses.grammar import Sum, parse
 from ..losses.margin import Margin
 from ..losses.pair_loss import PairLoss, PairLossModule
 from ..losses.regularizer import Regularizer, RegularizerModule
-from ..numerics.validation import check_integer, check_sample_weight
+from ..numerics.validation import check_integer, check_sample_weight, raise_earlier_errors
 from .classes import decay_groups, extend_head
 from .head import Head
 from .import_weights import WeightSource, read_class_weights
@@ -84,7 +84,7 @@ class Objective(nn.Module):
 
     @property
     def has_logits(self) -> bool:
-        """Whether a part has class weights, and so logits; pairs and triplets alone only embed."""
+        """True if a part has class weights, and so logits; pairs and triplets alone only embed."""
         return any(_has_class_weights(part) for part in self.parts.values())
 
     def mining_stats(self) -> dict[str, dict[str, Tensor]]:
@@ -104,6 +104,8 @@ class Objective(nn.Module):
         """Loss [N]; `sample_weight` and `mix` as in `Head`."""
         if sample_weight is not None and isinstance(x, Tensor) and x.is_floating_point():
             check_sample_weight(sample_weight, x.new_empty(x.shape[:1]))  # before any part updates its state
+        if self.head is None:  # otherwise the head raises them
+            raise_earlier_errors(x)
         total: Tensor | None = None
         self.last_losses = {}
         ignored = None if self.head is None else {"ignore_index": self.head.ignore_index}
@@ -131,7 +133,7 @@ class Objective(nn.Module):
         if isinstance(part, Head):
             if part.shard is not None and part.shard.world_size > 1:
                 raise InputError(
-                    "a regularizer needs all class weights on every rank; take another backend than sharded"
+                    "a regularizer needs all class weights on every rank; use a backend other than sharded"
                 )
             return part.weight
         if isinstance(part, CriterionModule):

@@ -97,7 +97,9 @@ class RowOptimizer:
         """Restore a state returned by `state_dict`."""
         parts: list[Any] = [state.get(key) for key in ("memory", "scalars", "param_groups")] if state else []
         if [type(part) for part in parts] != [dict, dict, list] or len(parts[2]) != len(self.param_groups):
-            raise InputError("not the state of a RowOptimizer with as many groups; pass the result of its state_dict()")
+            raise InputError(
+                "not the state of a RowOptimizer with the same number of groups; pass the result of its state_dict()"
+            )
         for name, value in state["memory"].items():
             if value.shape != self.parameter.shape:
                 raise InputError(f"{name} is {list(value.shape)}, the weights are {list(self.parameter.shape)}")

@@ -46,7 +46,7 @@ def gather_rows(rows: Tensor, group: ProcessGroup | None = None) -> Tensor:
     size = torch.tensor([rows.shape[0]], device=rows.device)
     sizes = [torch.zeros_like(size) for _ in range(dist.get_world_size(group))]
     dist.all_gather(sizes, size, group=group)
-    counts = [int(s) for s in sizes]
+    counts = torch.cat(sizes).tolist()  # one host synchronisation
     return all_gather_padded(rows, counts, group) if any(counts) else rows
 
 
@@ -73,7 +73,7 @@ class GatherRows(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise InputError(
                 "a loss on the samples of several ranks cannot be differentiated twice (create_graph=True); "
-                "leave out its group for that"
+                "omit its group for that"
             )
         rank = dist.get_rank(ctx.group)
         gradient = gradient.contiguous().clone()
@@ -82,8 +82,8 @@ class GatherRows(torch.autograd.Function):
         return gradient[start : start + ctx.counts[rank]], None, None
 
 
-def gather_rows_with_gradient(rows: Tensor, group: ProcessGroup) -> tuple[Tensor, int]:
-    """The rows of all ranks of a group in rank order, and the place of this rank's first one.
+def gather_rows_with_gradient(rows: Tensor, labels: Tensor, group: ProcessGroup) -> tuple[Tensor, Tensor, int]:
+    """Rows and labels of all ranks of a group in rank order, and the place of this rank's first one.
 
     A rank's rows get the sum of the gradients that the losses of all ranks have for them, so that DDP's mean over ranks
     is the gradient of the mean of all ranks' losses. Backward passes communicate, so either all ranks have one or none:
@@ -93,19 +93,19 @@ def gather_rows_with_gradient(rows: Tensor, group: ProcessGroup) -> tuple[Tensor
     flags = torch.tensor([len(rows), enabled, enabled and rows.requires_grad], device=rows.device, dtype=torch.int64)
     found = [torch.zeros_like(flags) for _ in range(dist.get_world_size(group))]
     dist.all_gather(found, flags, group=group)
-    counts, modes, wanted = zip(*(one.tolist() for one in found), strict=True)
+    counts, modes, wanted = zip(*torch.stack(found).tolist(), strict=True)  # one host synchronisation
     if any(wanted) and not all(modes):
         raise InputError(
             "some ranks compute a loss on the samples of all ranks under torch.no_grad() and others do not; their "
-            "backward passes would wait for each other: call it alike on all ranks"
+            "backward passes would deadlock: call it in the same way on all ranks"
         )
     if any(wanted) and not rows.requires_grad:
         rows = rows.detach().requires_grad_()
     start = sum(counts[: dist.get_rank(group)])
     if not any(counts):
-        return rows, start
+        return rows, labels, start
     gathered: Tensor = GatherRows.apply(rows, list(counts), group)  # type: ignore[no-untyped-call]
-    return gathered, start
+    return gathered, all_gather_padded(labels, list(counts), group), start
 
 
 class SyncGroup:
@@ -128,19 +128,19 @@ class SyncGroup:
         self._warn_if_alone("adapts to")
         return rows.detach()
 
-    def gather_rows_with_gradient(self, rows: Tensor) -> tuple[Tensor, int]:
-        """The rows of all processes that share, with their gradient, and the place of this process's first one."""
+    def gather_rows_with_gradient(self, rows: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Rows, with their gradient, and labels of all processes that share, and the place of this process's first."""
         if self.group is not None:
             check_not_in_join(self._owner_name)
-            return gather_rows_with_gradient(rows, self.group)
+            return gather_rows_with_gradient(rows, labels, self.group)
         self._warn_if_alone("compares")
-        return rows, 0
+        return rows, labels, 0
 
     def _warn_if_alone(self, does: str) -> None:
         if not self._warned and has_multiple_ranks():
             self._warned = True
             warnings.warn(
-                f"{self._owner_name} {does} the samples of this process alone; where several ranks train one model, "
+                f"{self._owner_name} {does} only the samples of this process; if several ranks train one model, "
                 "pass group=torch.distributed.group.WORLD (or the group of these ranks)",
                 stacklevel=3,
             )

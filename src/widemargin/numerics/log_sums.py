@@ -47,7 +47,7 @@ def without_target(z: Tensor, y: Tensor, fill: float) -> Tensor:
 
 def non_target_logsumexp(z: Tensor, y: Tensor) -> Tensor:
     """log Σ exp over the non-target classes [N], from logits [N, C] and labels [N]."""
-    function = NonTargetLogSumExp.apply if is_reverse_mode_only(z) else define_non_target_logsumexp
+    function = NonTargetLogSumExp.apply if is_reverse_mode_only(z, "log_sum") else define_non_target_logsumexp
     log_sum: Tensor = function(z.T, y.unsqueeze(0))
     return log_sum
 

@@ -19,6 +19,14 @@ def at_least_fp32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
+def number_like(value: float | Tensor, like: Tensor) -> Tensor:
+    """Return a number as a tensor with the dtype and device of `like`.
+
+    A Python number is written on the device; copying it there, as `torch.as_tensor` does, would wait for the device.
+    """
+    return value.to(like) if isinstance(value, Tensor) else torch.full((), value, dtype=like.dtype, device=like.device)
+
+
 def autocast_disabled(x: Any) -> AbstractContextManager[Any]:
     """Disable autocast on the device of `x`."""
     device_type = x.device.type if isinstance(x, Tensor) else "cpu"

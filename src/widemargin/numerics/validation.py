@@ -1,16 +1,20 @@
-"""Validation of embeddings, labels, class names and numbers: one-line errors, at most one device synchronisation."""
+"""Validation of embeddings, labels, class names and numbers: one-line errors.
+
+A check reads values at most once; those of a head's training step are read late on an accelerator (`host_reads.py`).
+"""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..io.errors import InputError, format_value
+from . import host_reads, torch_compat
 
 _INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -22,6 +26,83 @@ def check_labels(
 
     Values are checked in eager mode only: a compiled or `vmap`ped step must not synchronise.
     """
+    check_label_shape(y, samples, device)
+    if samples == 0 or must_not_sync(y):
+        return
+    least, most = torch.aminmax(y)
+    try:
+        if host_reads.is_read_free(y):  # values are available without synchronisation: fewer operations
+            inside = least.item() >= 0 and (num_classes is None or most.item() < num_classes)
+            if inside and (norms is None or math.isfinite(norms.detach().sum().item())):
+                return
+        is_valid = least >= 0 if num_classes is None else (least >= 0) & (most < num_classes)
+        if norms is not None:
+            is_valid = is_valid & torch.isfinite(norms.detach()).all()
+        if is_valid:  # the one synchronisation
+            return
+    except RuntimeError as error:
+        if "vmap" in str(error):
+            return
+        raise
+    message = _describe_bad_labels(int(y.min()), int(y.max()), num_classes)
+    if message is None:
+        assert norms is not None
+        bad = torch.nonzero(~torch.isfinite(norms.detach())).flatten().tolist()
+        more = "" if len(bad) <= 3 else f" and {len(bad) - 3} more"
+        message = f"embedding(s) {', '.join(map(str, bad[:3]))}{more} {_NOT_FINITE}"
+    raise InputError(message)
+
+
+_NOT_FINITE = (
+    "hold NaN or infinite values: the network before the head has diverged (lower the learning rate, check the input)"
+)
+
+
+def check_labels_or_defer(
+    y: Tensor, samples: int, num_classes: int | None, norms: Tensor | None, device: torch.device
+) -> Tensor | None:
+    """Check like `check_labels`, at the time that `WIDEMARGIN_CHECK` sets.
+
+    Returns None if the labels are valid. If they are checked later, returns the mask [N] of those in range: the caller
+    must not use others as indices, which ends a CUDA process.
+    """
+    check_label_shape(y, samples, device)
+    mode = host_reads.check_mode(y)
+    if mode == "sync":
+        check_labels(y, samples, num_classes, norms, device)
+        return None
+    if mode == "off" or samples == 0 or must_not_sync(y) or torch_compat.is_inside_transform():
+        return None
+    low, high = torch.aminmax(y.long())
+    bad = torch.zeros_like(low) if norms is None else (~torch.isfinite(norms.detach())).sum()
+
+    def explain(values: Sequence[int]) -> str | None:
+        message = _describe_bad_labels(values[0], values[1], num_classes)
+        return f"{values[2]} embedding(s) {_NOT_FINITE}" if message is None and values[2] else message
+
+    host_reads.defer_check(torch.stack((low, high, bad)), explain)
+    return y >= 0 if num_classes is None else (y >= 0) & (y < num_classes)
+
+
+def raise_earlier_errors(x: Any) -> None:
+    """Raise the error of an earlier call whose labels or embeddings were checked late, if it is known by now."""
+    if host_reads.has_deferred_checks() and isinstance(x, Tensor) and not must_not_sync(x):
+        host_reads.raise_deferred_errors(wait=False)
+
+
+def _describe_bad_labels(low: int, high: int, num_classes: int | None) -> str | None:
+    """Return what is wrong with labels from `low` to `high`; None if they are in range."""
+    if num_classes is None:
+        return f"label {low} is out of range: classes are numbered from 0" if low < 0 else None
+    if low >= 0 and high < num_classes:
+        return None
+    wrong = low if low < 0 else high
+    hint = " (set ignore_index to leave samples out)" if low < 0 else ""
+    return f"label {wrong} is out of range: {num_classes} classes are numbered 0 to {num_classes - 1}{hint}"
+
+
+def check_label_shape(y: Tensor, samples: int, device: torch.device | None = None) -> None:
+    """Check type, shape, dtype and device of class labels [N], but no values."""
     if not isinstance(y, Tensor):
         raise InputError(f"labels must be a tensor [N] of class numbers, got {type(y).__name__}")
     if y.ndim == 2 and y.shape[1] > 1 and len(y) == samples:
@@ -35,39 +116,6 @@ def check_labels(
         raise InputError(f"labels must have shape [{samples}], one per embedding, got {list(y.shape)}")
     if device is not None and y.device != device:  # labels on the meta device have no values to read
         raise device_mismatch_error("labels", y, "embeddings", device)
-    if samples == 0 or must_not_sync(y):
-        return
-    least, most = torch.aminmax(y)
-    try:
-        if y.device.type == "cpu":  # values are available without synchronisation: fewer operations
-            inside = least.item() >= 0 and (num_classes is None or most.item() < num_classes)
-            if inside and (norms is None or math.isfinite(norms.detach().sum().item())):
-                return
-        is_valid = least >= 0 if num_classes is None else (least >= 0) & (most < num_classes)
-        if norms is not None:
-            is_valid = is_valid & torch.isfinite(norms.detach()).all()
-        if is_valid:  # the one synchronisation
-            return
-    except RuntimeError as error:
-        if "vmap" in str(error):
-            return
-        raise
-    low, high = int(y.min()), int(y.max())
-    if num_classes is None and low < 0:
-        raise InputError(f"label {low} is out of range: classes are numbered from 0")
-    if num_classes is not None and (low < 0 or high >= num_classes):
-        wrong = low if low < 0 else high
-        hint = " (set ignore_index to leave samples out)" if low < 0 else ""
-        raise InputError(
-            f"label {wrong} is out of range: {num_classes} classes are numbered 0 to {num_classes - 1}{hint}"
-        )
-    assert norms is not None
-    bad = torch.nonzero(~torch.isfinite(norms.detach())).flatten().tolist()
-    more = "" if len(bad) <= 3 else f" and {len(bad) - 3} more"
-    raise InputError(
-        f"embedding(s) {', '.join(map(str, bad[:3]))}{more} hold NaN or infinite values: "
-        "the network before the head has diverged (lower the learning rate, check the input)"
-    )
 
 
 def must_not_sync(values: Tensor) -> bool:
@@ -135,7 +183,7 @@ def check_mix_lam(lam: Any, loss: Tensor) -> Tensor | float:
     if isinstance(lam, Tensor):
         if lam.ndim and lam.shape != loss.shape:
             raise InputError(f"mix: lam must be one number or have shape {list(loss.shape)}, got {list(lam.shape)}")
-        if lam.device.type == "cpu" and not must_not_sync(lam) and not bool(((lam >= 0) & (lam <= 1)).all()):
+        if host_reads.is_read_free(lam) and not must_not_sync(lam) and not bool(((lam >= 0) & (lam <= 1)).all()):
             raise InputError("mix: lam must lie between 0 and 1 for every sample")
         return lam.to(loss)
     if isinstance(lam, bool) or not isinstance(lam, numbers.Real) or not 0.0 <= float(lam) <= 1.0:
@@ -180,8 +228,8 @@ def check_label_smoothing(label_smoothing: Any) -> float:
 
 
 def exceeds(values: Tensor, bound: float) -> bool:
-    """True if any magnitude is larger than `bound`; False if values must not be read."""
-    if not values.numel() or must_not_sync(values):
+    """True if any magnitude is larger than `bound`; False if values must not be read at once."""
+    if not values.numel() or must_not_sync(values) or host_reads.check_mode(values) != "sync":
         return False
     try:
         return bool(values.detach().abs().max() > bound)

@@ -49,3 +49,20 @@ def test_a_learnable_scale_can_be_fully_sharded(ranks):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+
+
+def test_parts_of_a_loss_are_exchanged_together(ranks):
+    """Batch sizes, embeddings, labels, and everything a loss needs from the other ranks; backward, that and the
+    embeddings."""
+    for rank in ranks:
+        for loss in ("arcface", "logit_adjusted", "l_softmax", "soft_triple"):
+            forward, backward, _ = rank["exchanges"][loss]
+            assert forward == {"all_gather": 4}, loss
+            assert backward == {"all_reduce": 2}, loss
+
+
+def test_a_step_waits_only_for_the_batch_sizes(ranks):
+    """The sizes go to the device and come back; an adaptive loss uses them again."""
+    for rank in ranks:
+        for loss, (_, _, reads) in rank["exchanges"].items():
+            assert reads == ["lift_fresh", "tolist"], loss

@@ -33,13 +33,14 @@ from ...numerics import angles
 class NormalizedEmbeddings:
     """Embeddings [N, D] in the head's working dtype; their directions and norms are computed on first use.
 
-    `raw` are the embeddings as passed in. `safe_norm` are their norms, without a gradient, if they were computed and
-    are far from 0 and from overflow; otherwise None.
+    `raw` are the embeddings as passed in; before, they had `given_dtype`, if known. `safe_norm` are their norms,
+    without a gradient, if they were computed and are far from 0 and from overflow; otherwise None.
     """
 
-    def __init__(self, raw: Tensor) -> None:
+    def __init__(self, raw: Tensor, given_dtype: torch.dtype | None = None) -> None:
+        self.given_dtype = given_dtype
         self.raw, self.safe_norm, self._grad_enabled = raw, None, torch.is_grad_enabled()
-        if angles.is_eager_cpu(raw):
+        if angles.is_eager_cpu(raw, "norms"):
             rough = torch.linalg.vector_norm(raw.detach(), dim=-1)
             self.safe_norm = rough if angles.are_norms_safe(rough) else None
         self._parts_cache: tuple[Tensor, Tensor, Tensor] | None = None

@@ -4,9 +4,6 @@ The products are stored in the memory of the class weights' gradient: row j of t
 class j has N products, one per embedding. Backward reads a block of them and overwrites it with that block's gradient.
 So there is no N×C matrix and no fourth matrix product; if N is larger than D, the rest is computed again. There is no
 normalised copy of the weights either: 1/‖w‖ is computed for a block while it is in cache.
-
-Compiled kernels take samples in multiples of `LANES`: a batch is padded with zero embeddings that belong to no sample,
-whose sums are dropped and whose gradients are 0.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _BLOCK_ENTRIES = 1 << 18
 _MAX_SEPARATE_PRODUCTS = 1 << 20  # so few products get separate memory if the gradient has no space for them
 _ANCHOR_ROWS = 64
 _PENALTY_ENTRIES = 1 << 16  # entries that are computed at a time for the penalty on the weights
-_MIN_EXP_SUM = 0.5
+_MIN_EXP_SUM, _MAX_EXP_SUM = 0.5, 1e37  # sums of exp relative to an anchor that was well chosen
 _MIN_SAFE_NORM, _MAX_SAFE_NORM = 1e-15, 1e15  # norms whose squares and inverses are safe in fp32
 
 
@@ -100,8 +97,7 @@ class ClassBlocks:
     ) -> None:
         self.rows_per_class, self.num_classes = rows_per_class, len(weight) // rows_per_class
         self.is_compiled = compiled.should_compile(compile_kernels, len(a) * len(weight), a.device)
-        self.compile_kernels, self.samples = compile_kernels, len(a)
-        self.a = a = self._pad(a, 0.0)
+        self.compile_kernels, self.a = compile_kernels, a
         self.weight, self.grad_weight, self.divides_by_w_norm = weight, grad_weight, divides_by_w_norm
         most = max(1, max_block_rows(*a.shape) // rows_per_class)
         self.slices = split_classes(self.num_classes, balance_block_rows(self.num_classes, most))
@@ -112,6 +108,9 @@ class ClassBlocks:
             self.product_cache, self.cached_columns = a.new_empty(len(weight), len(a)), len(a)
         self.is_cache_filled = self.has_norms = False
         self.extreme_blocks: set[int] = set()  # blocks with weights of extreme or zero norm
+        # Without reading norms on the host, every block is rescaled where its norms need it.
+        self.reads_norms = angles.is_eager_cpu(a, "block_norms")
+        self.row_divisors = None if self.reads_norms or not divides_by_w_norm else torch.empty_like(self.inverse_norm)
         self.scratch: Tensor | None = None
         self.kernels: dict[Any, Callable[..., Any]] = {}
 
@@ -119,7 +118,7 @@ class ClassBlocks:
         """Return the same blocks without cached products, to compute a gradient into `grad_weight`."""
         return ClassBlocks(
             self.divides_by_w_norm,
-            self.a[: self.samples],
+            self.a,
             self.weight,
             grad_weight,
             self.compile_kernels,
@@ -133,13 +132,6 @@ class ClassBlocks:
         self.is_cache_filled, self.cached_columns = False, 0
         return blocks
 
-    def _pad(self, rows: Tensor, value: float) -> Tensor:
-        """Pad rows of samples [N, …] with `value` if compiled kernels need more."""
-        missing = -self.samples % compiled.LANES if self.is_compiled else 0
-        if not missing:
-            return rows
-        return torch.cat((rows, torch.full_like(rows[:1], value).expand(missing, *rows.shape[1:])))
-
     def iter_slices(self) -> Iterator[slice]:
         """Yield slices of classes; after the first pass from last to first, because the last are still in the cache."""
         return iter(reversed(self.slices) if self.has_norms else self.slices)
@@ -147,6 +139,14 @@ class ClassBlocks:
     def load_rows(self, block: slice) -> tuple[Tensor, Tensor | None]:
         """Return a block of class weights in the working dtype, and the factor its rows were scaled by, if any."""
         rows = self.weight[block].to(self.a.dtype)
+        if self.row_divisors is not None:
+            divisor = self.row_divisors[block]
+            if not self.has_norms:
+                divisor.copy_(angles.extreme_peaks(rows))
+            rows = rows / divisor.unsqueeze(1)
+            if not self.has_norms:
+                self.inverse_norm[block] = kernels.safe_reciprocal(torch.linalg.vector_norm(rows, dim=1))
+            return rows, divisor.reciprocal()
         if block.start not in self.extreme_blocks:
             return rows, None
         # Very long, very short or zero weights: use their directions, which are accurate.
@@ -188,14 +188,15 @@ class ClassBlocks:
 
     def iter_blocks(self, y: Tensor, x_norm: Tensor, bias: Tensor | None) -> Iterator[BlockOfWeights]:
         """Yield every block as the kernels take it, with its rows and their factor."""
-        labels = self._pad(y.to(torch.int32), -1)  # int32 halves the width of the comparisons that find the targets
-        x_norm, bias = self._pad(x_norm.detach(), 1.0), None if bias is None else bias.detach()
+        labels = y.to(torch.int32)  # int32 halves the width of the comparisons that find the targets
+        x_norm, bias = x_norm.detach(), None if bias is None else bias.detach()
         for classes in self.iter_slices():
             place = slice(classes.start * self.rows_per_class, classes.stop * self.rows_per_class)
             rows, factor = self.load_rows(place)
             part = None if bias is None else bias[classes].to(self.a.dtype)
             raw = self.get_products(place, rows)
-            if self.divides_by_w_norm and not self.has_norms and not self.store_inverse_norms(place, rows):
+            reads_norms = self.divides_by_w_norm and self.reads_norms and not self.has_norms
+            if reads_norms and not self.store_inverse_norms(place, rows):
                 rows, factor = self.load_rows(place)
                 raw = self.get_products(place, rows)
             run_rows = kernels.find_run_rows(classes.stop - classes.start)
@@ -235,15 +236,12 @@ class ClassBlocks:
         return (
             others,
             self._target_products(spec, y),
-            torch.zeros_like(others) if logit_sum is None else logit_sum[: self.samples].to(self.a.dtype),
+            torch.zeros_like(others) if logit_sum is None else logit_sum.to(self.a.dtype),
         )
 
     def _kernel_values(self, spec: KernelSpec, values: Sequence[Tensor]) -> list[Tensor]:
-        """Return the per-sample numbers, padded like the samples, and those of the margin, all without gradient."""
-        count = len(spec.sample_names)
-        return [
-            self._pad(value.detach(), 0.0) if place < count else value.detach() for place, value in enumerate(values)
-        ]
+        """Return the per-sample numbers and those of the margin, all without gradient."""
+        return [value.detach() for value in values]
 
     def _sum_other_losses(
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
@@ -252,11 +250,13 @@ class ClassBlocks:
             self.run_kernel(kernels.sum_other_losses, spec, part.block, values)[0]
             for part in self.iter_blocks(y, x_norm, bias)
         ]
-        return torch.stack(parts).sum(0)[: self.samples]
+        return torch.stack(parts).sum(0)
 
     def _log_sum_exp(
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
     ) -> tuple[Tensor, Tensor | None]:
+        if not angles.is_eager_cpu(self.a, "anchor"):
+            return self._log_sum_exp_by_block(spec, y, x_norm, bias, values)
         anchor = exp_sum = logit_sum = None
         for part in self.iter_blocks(y, x_norm, bias):
             block = part.block
@@ -276,13 +276,26 @@ class ClassBlocks:
                 logit_sum = sums[1] if logit_sum is None else logit_sum + sums[1]
         assert anchor is not None
         assert exp_sum is not None
-        anchor, exp_sum = anchor[: self.samples], exp_sum[: self.samples]
         # Rare: a later block has a logit far above the anchor, or the first few classes were only the target, so that
         # the anchor is 0 and exp underflows far below it. With the true maximum the sum is at least 1.
-        far_off = (exp_sum == torch.inf) | (exp_sum < _MIN_EXP_SUM)
+        far_off = (exp_sum > _MAX_EXP_SUM) | (exp_sum < _MIN_EXP_SUM)
         if self.num_classes > 1 and bool(far_off.any()):
             anchor, exp_sum = self._exp_sum_at_max(spec, y, x_norm, bias, values)
         return anchor.to(exp_sum.dtype) + torch.log(exp_sum), logit_sum
+
+    def _log_sum_exp_by_block(
+        self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same without reading a value on the host: every block has its own largest logit as the anchor."""
+        parts = [
+            self.run_kernel(kernels.sum_exp_logits_at_max, spec, part.block, values)
+            for part in self.iter_blocks(y, x_norm, bias)
+        ]
+        tops, sums = (torch.stack([part[place] for part in parts]) for place in (0, 1))
+        logit_sum = torch.stack([part[2] for part in parts]).sum(0) if spec.with_logit_sum else None
+        top = tops.amax(0)
+        shares = torch.exp((tops - torch.where(top == -torch.inf, 0.0, top)).to(sums.dtype))  # a block of targets: 0
+        return top.to(sums.dtype) + torch.log((sums * shares).sum(0)), logit_sum
 
     def _target_products(self, spec: KernelSpec, y: Tensor) -> Tensor:
         """Return the products [N] of the targets after a whole pass; 0 for targets of another rank."""
@@ -302,7 +315,7 @@ class ClassBlocks:
             return torch.stack([self._products_of_rows(one) for one in rows])
         w_rows = self.weight.index_select(0, rows).to(self.a.dtype)
         factor = angles.unit_and_norm(w_rows)[0] if self.divides_by_w_norm else w_rows
-        return (self.a[: self.samples] * factor).sum(1)
+        return (self.a * factor).sum(1)
 
     def _exp_sum_at_max(
         self, spec: KernelSpec, y: Tensor, x_norm: Tensor, bias: Tensor | None, values: Sequence[Tensor]
@@ -316,7 +329,7 @@ class ClassBlocks:
             self.run_kernel(kernels.sum_exp_logits, spec, part.block, (anchor, *values))[0]
             for part in self.iter_blocks(y, x_norm, bias)
         ]
-        return anchor[: self.samples], torch.stack(parts).sum(0)[: self.samples]
+        return anchor, torch.stack(parts).sum(0)
 
     @torch.no_grad()
     def largest_cosines(self, spec: KernelSpec, y: Tensor, x_norm: Tensor, count: int) -> Tensor:
@@ -329,19 +342,21 @@ class ClassBlocks:
                 self.run_kernel(kernels.largest_cosine, spec, part.block, ())[0]
                 for part in self.iter_blocks(y, x_norm, None)
             ]
-            return torch.stack(parts).amax(0)[: self.samples].unsqueeze(1)
+            return torch.stack(parts).amax(0).unsqueeze(1)
         maxima: list[Tensor] = []
-        starts: list[int] = []
-        sizes: list[int] = []
+        starts: list[Tensor] = []
+        sizes: list[Tensor] = []
+        most = 1
         for part in self.iter_blocks(y, x_norm, None):
             (run_maxima,) = self.run_kernel(kernels.largest_cosine_of_runs, spec, part.block, ())
-            maxima.append(run_maxima[:, : self.samples])
-            starts += range(part.classes.start, part.classes.stop, part.block.run_rows)
-            sizes += [part.block.run_rows] * len(run_maxima)
-        runs = torch.cat(maxima).topk(min(count, len(starts)), 0).indices  # [runs, N]
-        device = runs.device
-        first, size = (torch.tensor(numbers, device=device)[runs] for numbers in (starts, sizes))
-        within = torch.arange(max(sizes), device=device).view(-1, 1, 1)
+            maxima.append(run_maxima)
+            run_rows, most = part.block.run_rows, max(most, part.block.run_rows)
+            starts.append(torch.arange(part.classes.start, part.classes.stop, run_rows, device=run_maxima.device))
+            sizes.append(torch.full_like(starts[-1], run_rows))
+        candidates = torch.cat(maxima)
+        runs = candidates.topk(min(count, len(candidates)), 0).indices  # [runs, N]
+        first, size = (torch.cat(numbers)[runs] for numbers in (starts, sizes))
+        within = torch.arange(most, device=runs.device).view(-1, 1, 1)
         classes = (first + torch.minimum(within, size - 1)).flatten(0, 1)  # [candidates, N]
         is_candidate = ((within < size).flatten(0, 1)) & (classes != y)
         cos = torch.where(is_candidate, self._products_of_classes(spec, classes), -torch.inf)
@@ -367,7 +382,9 @@ class ClassBlocks:
             place = slice(start, min(start + step, len(self.weight)))
             rows = self.weight[place].to(self.a.dtype).view(-1, self.rows_per_class, dim)
             products = rows @ rows.mT
-            yield place, rows, products if angles.are_norms_safe(products.diagonal(dim1=1, dim2=2)) else None
+            reads_norms = angles.is_eager_cpu(rows, "penalty")
+            is_safe = reads_norms and angles.are_norms_safe(products.diagonal(dim1=1, dim2=2))
+            yield place, rows, products if is_safe else None
 
     @torch.no_grad()
     def sum_weight_penalty(self, spec: KernelSpec, values: Sequence[Tensor]) -> Tensor:
@@ -428,23 +445,15 @@ class ClassBlocks:
         the target's weight is added to that weight's gradient.
         """
         values = self._kernel_values(spec, values)
-        log_sum = self._pad(log_sum.detach(), torch.inf)  # exp(z − ∞) = 0
-        # The gradient of a sum may be one number expanded over all samples; a compiled kernel reads rows.
-        grad_others, grad_logit_sum, grad_target_product = (
-            self._pad(t, 0.0).contiguous() for t in (grad_others, grad_logit_sum, grad_target_product)
-        )
+        log_sum = log_sum.detach()
         grad_a = torch.zeros_like(self.a) if needs_a_grad else None
         grad_x_norm = self.a.new_zeros(len(self.a)) if spec.has_radius else None
         grad_bias = None if bias is None else torch.empty_like(bias)
         grad_margin_values: list[Tensor] = []
-        clamped_labels = y.clamp(0, len(self.weight) - 1)  # the coefficients of another rank's classes are 0
-        targets = (
-            None
-            if target_w_coefficient is None
-            else dict(
-                zip((part.start for part in self.slices), _samples_by_slice(clamped_labels, self.slices), strict=True)
-            )
-        )
+        target_coefficients = None
+        if target_w_coefficient is not None:  # those of another rank's classes are 0
+            target_coefficients = torch.zeros_like(self.inverse_norm)
+            target_coefficients.index_add_(0, y.clamp(0, len(self.weight) - 1), target_w_coefficient)
         writes_in_place = grad_weight is not None and grad_weight.dtype == self.a.dtype
         for classes, place, rows, factor, block in self.iter_blocks(y, x_norm, bias):
             grad_dot_products, w_coefficient, *rest = self.run_kernel(
@@ -464,37 +473,25 @@ class ClassBlocks:
             )
             if grad_weight is None:
                 continue
-            if targets is not None and target_w_coefficient is not None:
-                samples = targets[place.start]
-                w_coefficient = w_coefficient.index_add(
-                    0, clamped_labels[samples] - place.start, target_w_coefficient[samples]
-                )
+            if target_coefficients is not None:
+                w_coefficient = w_coefficient + target_coefficients[place]
             gradient = (
                 torch.mm(grad_dot_products, self.a, out=grad_weight[place])
                 if writes_in_place
                 else torch.mm(grad_dot_products, self.a)
             )
-            if self.divides_by_w_norm or spec.has_radius or targets is not None:
+            if self.divides_by_w_norm or spec.has_radius or target_coefficients is not None:
                 gradient.addcmul_(rows, w_coefficient.unsqueeze(1))
             if factor is not None:
                 gradient.mul_(factor.unsqueeze(1))
             if not writes_in_place:
                 grad_weight[place] = gradient
         return (
-            None if grad_a is None else grad_a[: self.samples],
-            None if grad_x_norm is None else grad_x_norm[: self.samples],
+            grad_a,
+            grad_x_norm,
             grad_bias,
             grad_margin_values,
         )
-
-
-def _samples_by_slice(y: Tensor, slices: Sequence[slice]) -> tuple[Tensor, ...]:
-    """For every slice of classes, return the samples whose target lies in it."""
-    order = y.argsort()
-    ends = torch.searchsorted(
-        y[order], torch.tensor([part.start for part in slices[1:]], dtype=y.dtype, device=y.device)
-    )
-    return torch.tensor_split(order, ends.cpu())
 
 
 def _as_products(grad_weight: Tensor, a: Tensor) -> Tensor | None:

@@ -171,7 +171,7 @@ class DenseBackend(Backend):
         return self._cosines_cache
 
     def _compute_cosines(self) -> _CosinesAndNorms:
-        if angles.is_reverse_mode_only(self.weight) and self.embeddings.safe_norm is not None:
+        if angles.is_reverse_mode_only(self.weight, "cosines") and self.embeddings.safe_norm is not None:
             w_norm = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
             if angles.are_norms_safe(w_norm):
                 results = Cosines.apply(self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm)  # type: ignore[no-untyped-call]
@@ -235,7 +235,7 @@ class DenseBackend(Backend):
 
     def _compute_target_angles(self, y: Tensor) -> Tensor:
         y = self._target_rows(y)
-        if self._cosines_cache is not None and angles.is_eager_cpu(self._cosines_cache.cos):
+        if self._cosines_cache is not None and angles.is_eager_cpu(self._cosines_cache.cos, "target_angle"):
             own = self._cosines_cache.cos.gather(1, y.unsqueeze(1)).squeeze(1)
             if angles.is_within(own, angles.MAX_ACCURATE_COSINE):
                 return angles.clamped_arccos(own, skip_clamp=True)

@@ -32,7 +32,7 @@ class KernelSpec:
     value_requires_grad: tuple[bool, ...]
     """Those of them that need a gradient."""
     with_logit_sum: bool
-    """Whether the sum of the logits is computed (label smoothing)."""
+    """True if the sum of the logits is computed (label smoothing)."""
     sample_names: tuple[str, ...] = ()
     """Per-sample numbers that φ reads: vectors [N], arguments of every call, before those of the margin."""
     subcenters: Subcenters | None = None
@@ -69,12 +69,12 @@ class KernelSpec:
 
     @property
     def divides_by_w_norm(self) -> bool:
-        """Whether a product is divided by the norm of the class weight."""
+        """True if a product is divided by the norm of the class weight."""
         return not (self.margin.is_linear and self.margin.uses_w_norm)
 
     @property
     def has_radius(self) -> bool:
-        """Whether norms are multiplied in after φ."""
+        """True if norms are multiplied in after φ."""
         return not self.margin.is_linear and (self.margin.uses_x_norm or self.margin.uses_w_norm)
 
 
@@ -182,6 +182,16 @@ def sum_exp_logits(spec: KernelSpec, block: Block, anchor: Tensor, *values: Tens
     target = _is_target(block, z)
     total = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
     return (total, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (total,)
+
+
+def sum_exp_logits_at_max(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor, ...]:
+    """The largest logit [N] of the non-target classes, `Σ exp(z − it)` [N] over them, and `Σ z` if requested."""
+    z = _block_logits(spec, spec.margin_with(values), block)
+    target = _is_target(block, z)
+    top = torch.where(target, -torch.inf, z).amax(0)
+    anchor = torch.where(top == -torch.inf, 0.0, top)
+    total = _sum_over_classes(block, torch.where(target, 0.0, torch.exp(z - anchor)))
+    return (top, total, _sum_over_classes(block, torch.where(target, 0.0, z))) if spec.with_logit_sum else (top, total)
 
 
 def sum_other_losses(spec: KernelSpec, block: Block, *values: Tensor) -> tuple[Tensor]:

@@ -50,8 +50,12 @@ class _SparseGradRows(torch.autograd.Function):
 def sample_classes(y: Tensor, num_classes: int, sample_rate: float) -> Tensor:
     """Return the classes of a step in ascending order: all labels below `num_classes`, and random others."""
     scores = torch.rand(num_classes, dtype=torch.float32, device=y.device)
-    scores[y[(y >= 0) & (y < num_classes)]] = 2.0  # certain to be among the largest
-    count = max(math.ceil(sample_rate * num_classes), int((scores == 2.0).sum()), 2)
+    place = torch.where((y >= 0) & (y < num_classes), y, num_classes)  # one more place, for labels of other ranks
+    is_label = torch.zeros(num_classes + 1, dtype=torch.bool, device=y.device).index_fill_(0, place, True)[:num_classes]
+    count = max(math.ceil(sample_rate * num_classes), 2)
+    if len(y) > count:  # there may be more labels than that; an accelerator is waited for here
+        count = max(count, int(is_label.sum()))
+    scores.masked_fill_(is_label, 2.0)  # certain to be among the largest
     return scores.topk(min(count, num_classes), sorted=False).indices.sort().values
 
 

@@ -15,12 +15,13 @@ from .dense import DenseBackend
 from .sampled import SampledBackend
 from .sharded import ClassShard, ShardedBackend
 from .stream import StreamBackend
+from .triton_backend import build_triton_backend
 
 if TYPE_CHECKING:
     from ..head import Head
 
 
-BACKENDS = ("dense", "stream", "sharded", "sampled")
+BACKENDS = ("dense", "stream", "sharded", "sampled", "triton")
 # From this many logits `auto` streams: there the streaming backend has compiled kernels and is faster, and the dense
 # backend holds several copies of the logits.
 MIN_STREAM_LOGITS = compiled.MIN_COMPILE_LOGITS
@@ -74,6 +75,11 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
     )
     if head.active_backend == "dense":
         return DenseBackend(embeddings, head.weight, head.loss_bias(), head.margin.subcenters)
+    if head.active_backend == "triton":
+        backend, head.active_backend = build_triton_backend(
+            head, embeddings, lambda: _build_stream_backend(head, embeddings)
+        )
+        return backend
     if head.active_backend == "sharded":
         assert head.shard is not None
         head_requires_grad = any(parameter.requires_grad for parameter in head.parameters())

@@ -26,7 +26,7 @@ from .base import Backend, NormalizedEmbeddings, SplitLogits, Target, TargetLogi
 from .dense import DenseBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch.distributed import ProcessGroup
     from torch.distributed.tensor import DTensor
@@ -105,7 +105,8 @@ class ClassShard:
         mine = torch.tensor(values, device=device)
         gathered = [torch.zeros_like(mine) for _ in range(self.world_size)]
         dist.all_gather(gathered, mine, group=self.group)
-        return [one.tolist() for one in gathered]
+        rows: list[list[int]] = torch.stack(gathered).tolist()  # the one value that a step waits for
+        return rows
 
     def sync_sizes_and_grad(self, x: Tensor, head_requires_grad: bool) -> tuple[list[int], Tensor]:
         """Return the number of rows of every rank, and `x` as the backward passes of all ranks need it.
@@ -163,12 +164,15 @@ class ClassShard:
         total: Tensor = _AllReduceSum.apply(value, self)  # type: ignore[no-untyped-call]
         return total
 
-    def all_reduce_logsumexp(self, value: Tensor) -> Tensor:
-        """`log Σ_r exp(value_r)`, on all ranks."""
+    def combine(self, others: Tensor, sums: list[Tensor], *, logsumexp: bool) -> list[Tensor]:
+        """`log Σ_r exp(others_r)` (or the sum over ranks) and the sums of other tensors over ranks, on all ranks.
+
+        All of them are exchanged as one packed tensor, forward and backward.
+        """
         if self.world_size == 1:
-            return value
-        result: Tensor = _AllReduceLogSumExp.apply(value, self)  # type: ignore[no-untyped-call]
-        return result
+            return [others, *sums]
+        results: tuple[Tensor, ...] = _CombinePacked.apply(self, logsumexp, others, *sums)  # type: ignore[no-untyped-call]
+        return list(results)
 
     @torch.no_grad()
     def all_reduce_max(self, value: Tensor) -> Tensor:
@@ -291,21 +295,36 @@ class _AllReduceSum(torch.autograd.Function):
         return _average_gradient(ctx.shard, gradient), None
 
 
-@custom_autograd("ranks", "logsumexp over ranks; the gradient is averaged over them")
-class _AllReduceLogSumExp(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, shard: ClassShard) -> Tensor:
-        parts = [torch.empty_like(value) for _ in range(shard.world_size)]
-        dist.all_gather(parts, value.contiguous(), group=shard.group)
-        result = torch.stack(parts).logsumexp(0)
-        ctx.shard = shard
-        ctx.save_for_backward(value, result)
-        return result
+@custom_autograd("ranks", "logsumexp of the first tensor and sums of the others over ranks; gradients are averaged")
+class _CombinePacked(torch.autograd.Function):
+    """One all-gather forward, since a logsumexp is not a sum, and one all-reduce backward, for all tensors together."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        value, result = ctx.saved_tensors
-        return torch.exp(value - result) * _average_gradient(ctx.shard, gradient), None
+    def forward(ctx: Any, shard: ClassShard, logsumexp: bool, others: Tensor, *sums: Tensor) -> tuple[Tensor, ...]:
+        values = (others, *sums)
+        gathered = shard.gather_stacked(torch.cat([value.flatten() for value in values]))
+        log_sum = gathered[:, : others.numel()].logsumexp(0) if logsumexp else None
+        results = _unpack(gathered.sum(0), values)
+        if log_sum is not None:
+            results[0] = log_sum.view_as(others).to(others.dtype)
+        ctx.shard, ctx.logsumexp = shard, logsumexp
+        ctx.save_for_backward(*values, results[0])
+        return tuple(results)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        *values, result = ctx.saved_tensors
+        packed = torch.cat([gradient.flatten() for gradient in gradients])
+        averaged = _unpack(_average_gradient(ctx.shard, packed), values)
+        if ctx.logsumexp:
+            averaged[0] = torch.exp(values[0] - result) * averaged[0]
+        return None, None, *averaged
+
+
+def _unpack(packed: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Split a vector into tensors with the shapes and dtypes of others."""
+    parts = torch.split(packed, [value.numel() for value in like])
+    return [part.view(value.shape).to(value.dtype) for part, value in zip(parts, like, strict=True)]
 
 
 @custom_autograd("ranks", "a number that every rank holds; its gradient is averaged over ranks")
@@ -328,6 +347,10 @@ class _ScaleGradient(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         return gradient * ctx.factor, None
+
+
+def _zero_unless(mask: Tensor, value: Tensor) -> Tensor:
+    return torch.where(mask, value, torch.zeros_like(value))
 
 
 class ShardedBackend(Backend):
@@ -362,28 +385,39 @@ class ShardedBackend(Backend):
             self._labels_cache = y, labels, (labels >= 0) & (labels < len(self.shard))
         return self._labels_cache[1], self._labels_cache[2]
 
-    def _sum_from_owner(self, value: Tensor, is_own: Tensor) -> Tensor:
-        """For this rank's samples, return the values from the rank that holds each sample's class."""
-        return self.shard.all_reduce_sum(torch.where(is_own, value, torch.zeros_like(value)))[self.local_slice]
-
     def target_angles(self, y: Tensor) -> Tensor:
         local_labels, is_own = self._local_labels(y)
-        return self._sum_from_owner(self.inner.target_angles(local_labels), is_own)
+        theta = _zero_unless(is_own, self.inner.target_angles(local_labels))
+        return self.shard.all_reduce_sum(theta)[self.local_slice]
+
+    def gather_rows(self, rows: Tensor) -> Tensor:
+        """Gather a row for each sample of all ranks, in rank order, without a gradient; the sizes are known."""
+        if self.shard.world_size == 1:
+            return rows.detach()
+        return distributed.all_gather_padded(rows.detach(), self.sizes, self.shard.group) if any(self.sizes) else rows
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         local_labels, is_own = self._local_labels(y)
         inner_margin = self._gather_sample_values(self._scale_margin_gradients(margin))
         logits = self.inner.split(inner_margin, local_labels, with_logit_sum)
-        logit_sum = None if logits.logit_sum is None else self.shard.all_reduce_sum(logits.logit_sum)[self.local_slice]
-        reduce = self.shard.all_reduce_sum if margin.one_vs_all else self.shard.all_reduce_logsumexp
-        others = reduce(logits.others)[self.local_slice]
-        penalty = None if logits.weight_penalty is None else self.shard.all_reduce_sum(logits.weight_penalty)
-        if isinstance(logits.target, TargetLogit):
-            target = TargetLogit(self._sum_from_owner(logits.target.value, is_own))
-            return SplitLogits(target, others, logit_sum, penalty)
-        theta, radius, bias = (None if part is None else self._sum_from_owner(part, is_own) for part in logits.target)
-        assert theta is not None
-        return SplitLogits(Target(theta, radius, bias), others, logit_sum, penalty)
+        # The target's numbers are those of the rank that holds its class. All parts are one exchange.
+        target = [None if part is None else _zero_unless(is_own, part) for part in logits.target]
+        parts: list[Tensor | None] = [*target, logits.logit_sum, logits.weight_penalty]
+        others, *sums = self.shard.combine(
+            logits.others, [part for part in parts if part is not None], logsumexp=not margin.one_vs_all
+        )
+        remaining = iter(sums)
+        *target, logit_sum, penalty = (None if part is None else next(remaining) for part in parts)
+        target = [None if part is None else part[self.local_slice] for part in target]
+        assert target[0] is not None
+        return SplitLogits(
+            TargetLogit(target[0])
+            if isinstance(logits.target, TargetLogit)
+            else Target(target[0], target[1], target[2]),
+            others[self.local_slice],
+            None if logit_sum is None else logit_sum[self.local_slice],
+            penalty,
+        )
 
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         cosines = self.inner.largest_cosines(self._local_labels(y)[0], count)

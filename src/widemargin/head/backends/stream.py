@@ -288,9 +288,9 @@ class _StreamFunction(torch.autograd.Function):
             if target_gradients is not None and spec.margin.is_linear and spec.margin.uses_x_norm:
                 more = target_gradients.grad_log_divisor * safe_reciprocal(x_norm)
                 grad_x_norm = more if grad_x_norm is None else grad_x_norm + more
-            if target_gradients is not None and len(target_gradients.tiny_indices):
+            if target_gradients is not None:
                 grad_unit = _add_tiny_angle_gradients(
-                    unit, weight, ctx.target.rows, grad_theta, target_gradients.tiny_indices, grad_weight
+                    unit, weight, ctx.target.rows, grad_theta, target_gradients.is_tiny, grad_weight
                 )
         remaining, count = iter(grad_margin_values), len(spec.sample_names)
         numbers = [
@@ -310,8 +310,8 @@ class _TargetGradients(NamedTuple):
     """With respect to the target's dot product [N]; 0 at tiny angles."""
     grad_log_divisor: Tensor
     """With respect to the logarithm of the divisor of that product in the cosine [N]."""
-    tiny_indices: Tensor
-    """Samples at tiny angles, whose gradient is computed from the vectors (`_add_tiny_angle_gradients`)."""
+    is_tiny: Tensor
+    """Samples at tiny angles [N], whose gradient is computed from the vectors (`_add_tiny_angle_gradients`)."""
 
 
 def _compute_target_gradients(
@@ -328,7 +328,7 @@ def _compute_target_gradients(
     return _TargetGradients(
         grad_cos / torch.where(divisor == 0, 1.0, divisor),
         -grad_cos * torch.cos(target.theta),
-        (tiny & (grad_theta != 0)).nonzero().squeeze(1),
+        tiny & (grad_theta != 0),
     )
 
 
@@ -337,10 +337,20 @@ def _add_tiny_angle_gradients(
     weight: Tensor,
     target_rows: Tensor,
     grad_theta: Tensor,
-    tiny_indices: Tensor,
+    is_tiny: Tensor,
     grad_weight: Tensor | None,
-) -> Tensor:
-    """Gradient of the directions of samples at tiny angles; that of their weights is added to `grad_weight`."""
+) -> Tensor | None:
+    """Gradient of the directions of samples at tiny angles; that of their weights is added to `grad_weight`.
+
+    Without reading on the host which samples these are, it is computed for all of them, with a gradient of 0 for the
+    others.
+    """
+    if angles.is_eager_cpu(unit, "tiny_angles"):
+        tiny_indices = is_tiny.nonzero().squeeze(1)
+        if not len(tiny_indices):
+            return None
+    else:
+        tiny_indices, grad_theta = torch.arange(len(unit), device=unit.device), torch.where(is_tiny, grad_theta, 0.0)
     rows = target_rows[tiny_indices]
     with torch.enable_grad():
         directions = unit[tiny_indices].detach().requires_grad_()
