@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -54,16 +53,12 @@ def train(spec: str, rank: int, count: int) -> dict[str, list[float]]:
     return {"losses": losses, "gradients": gradients, "state": state}
 
 
-def main(folder: Path) -> None:
+def main(folder: str) -> None:
     count, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if count > 1:
         dist.init_process_group("gloo")
     found = {spec: train(spec, rank, count) for spec in SPECS}
-    (folder / f"{count}_{rank}.json").write_text(json.dumps(found))
+    Path(folder, f"{count}_{rank}.json").write_text(json.dumps(found))
     if count > 1:
         dist.barrier()
         dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -122,7 +122,7 @@ def test_the_first_page_of_a_loss_is_complete():
         assert page["example"].startswith(">>> "), name
 
 
-def test_the_readme_names_every_loss():
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    listed = text.partition("## The losses")[2].partition("\n## ")[0]
+def test_the_page_on_choosing_names_every_loss():
+    text = (Path(__file__).parents[2] / "docs" / "choosing.md").read_text(encoding="utf-8")
+    listed = text.partition("## All losses")[2].partition("\n## ")[0]
     assert [name for name in list_losses() if f"`{name}`" not in listed] == []

@@ -46,21 +46,21 @@ class Option(options.Option):
     allows_learnable: bool = False
     per_class: bool = False
     hide_default: bool = False
-    """Whether the repr omits a value equal to the default."""
+    """True if the repr omits a value equal to the default."""
     check_loss: Callable[[str, Any], Any] | None = None
     """Returns the checked value of an option that is another loss, which the loss string gives first and without a
     name: `xbm(supcon)`."""
 
     @property
     def holds_loss(self) -> bool:
-        """Whether the value is another loss."""
+        """True if the value is another loss."""
         return self.check_loss is not None
 
     def domain(self) -> str:
         """Describe the domain.
 
-        >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain()
-        ('0 ≤ value ≤ 1', 'value > 0')
+        >>> Option(low=0, high=1.0).domain(), Option(low=0, open_low=True).domain(), Option(high=1 - 1e-6).domain()
+        ('0 ≤ value ≤ 1', 'value > 0', 'value < 1')
         """
         if self.holds_loss:
             return "a pair loss"
@@ -69,7 +69,9 @@ class Option(options.Option):
         if self.kind is bool:
             return "True | False"
         low = "" if self.low == -math.inf else f"{format_number(float(self.low))} {'<' if self.open_low else '≤'} "
-        high = "" if self.high == math.inf else f" ≤ {format_number(round(float(self.high), 4))}"
+        rounded = round(float(self.high), 4) if self.high < math.inf else math.inf
+        below = self.high < rounded and rounded.is_integer()  # 1 − 1e-6: every number below 1
+        high = "" if rounded == math.inf else f" {'<' if below else '≤'} {format_number(rounded)}"
         if low and not high:
             body = f"value {'>' if self.open_low else '≥'} {format_number(float(self.low))}"
         else:

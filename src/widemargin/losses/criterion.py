@@ -33,7 +33,7 @@ class Criterion(Loss):
     target_type: ClassVar[str] = "values"
     """Kind of targets: `values` (regression), `answers` (binary, one per logit) or `classes` (one of C)."""
     is_multiclass: ClassVar[bool] = False
-    """Whether it can train a classifier, given logits [N, C] and class numbers [N]."""
+    """True if it can train a classifier, given logits [N, C] and class numbers [N]."""
 
     def elementwise_loss(self, prediction: Tensor, target: Tensor) -> Tensor:
         """Return the loss of every prediction, [N] or [N, …]."""

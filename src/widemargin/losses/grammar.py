@@ -166,7 +166,7 @@ def loss_options(loss: Sum | Loss) -> dict[str, Any]:
 
 
 def replace_options(loss: Sum | Loss, **values: Any) -> Sum | Loss:
-    """The same loss with other options, checked; of a sum those of the first part that has them.
+    """Return the loss with other options, checked; in a sum, those of the first term that has them.
 
     >>> replace_options(parse("arcface(s=20, m=0.1)"), m=0.3)
     arcface(s=20, m=0.3)

@@ -85,10 +85,13 @@ class BatchStatistics:
     ) -> BatchStatistics:
         """Compute the statistics over all ranks; `sample_mask` marks the rows that count, `gather` collects them."""
 
+        # Found once: where samples are ignored, the device is waited for here.
+        counted = None if sample_mask is None else sample_mask.nonzero().squeeze(1)
+
         def gather_rows(rows: Tensor) -> Tensor:
             if rows.ndim == 2:  # a stack of models lives in one process
                 return rows
-            rows = (rows if sample_mask is None else rows[sample_mask]).detach()
+            rows = (rows if counted is None else rows.index_select(0, counted)).detach()
             return rows if gather is None else gather(rows)
 
         return cls(
@@ -136,7 +139,11 @@ class SampleStatistics:
     largest_cosines: Callable[[int], Tensor]
     """The k largest cosines [N, k] to classes other than the target, in descending order, without a gradient."""
     training: bool
-    """Whether this is a training call: random draws happen only in training."""
+    """True if this is a training call: random draws happen only in training."""
+
+
+_MAX_SAFE_EXPONENT = 40.0
+"""Exponents in the mean over sub-centres: the square of their sum, which the gradient may need, is finite in fp32."""
 
 
 @dataclass(frozen=True)
@@ -159,10 +166,14 @@ class Subcenters:
             for cos in cosines[1:]:  # not `amax`, which would share the gradient of a tie
                 nearest = torch.where(cos > nearest, cos, nearest)
             return nearest
-        top = functools.reduce(torch.maximum, (cos.detach() for cos in cosines))
-        shares = [torch.exp((cos - top) / self.temperature) for cos in cosines]
-        weighted = functools.reduce(torch.add, (share * cos for share, cos in zip(shares, cosines, strict=True)))
-        return weighted / functools.reduce(torch.add, shares)
+        # Relative to one cosine the weights need one exponential less and no maximum; cosines differ by at most 2, so
+        # that only a very small temperature overflows.
+        is_safe = 2.0 / self.temperature <= _MAX_SAFE_EXPONENT
+        anchor = cosines[0] if is_safe else functools.reduce(torch.maximum, (cos.detach() for cos in cosines))
+        gaps = [cos - anchor for cos in (cosines[1:] if is_safe else cosines)]
+        shares = [torch.exp(gap / self.temperature) for gap in gaps]
+        total = functools.reduce(torch.add, shares) + (1.0 if is_safe else 0.0)
+        return anchor + functools.reduce(torch.add, map(torch.mul, shares, gaps)) / total
 
 
 class Margin(Loss):
@@ -173,9 +184,9 @@ class Margin(Loss):
 
     kind: ClassVar[str] = "margin"
     uses_x_norm: ClassVar[bool] = False
-    """Whether the logits keep the norm of the embedding."""
+    """True if the logits keep the norm of the embedding."""
     uses_w_norm: ClassVar[bool] = False
-    """Whether the logits keep the norms of the class weights."""
+    """True if the logits keep the norms of the class weights."""
     adaptive_fields: ClassVar[tuple[str, ...]] = ()
     """Fields that `adapt_to_batch` changes; the head stores them in buffers."""
     learnt_fields: ClassVar[tuple[str, ...]] = ()
@@ -187,15 +198,15 @@ class Margin(Loss):
     table_fields: ClassVar[tuple[str, ...]] = ()
     """Options with a number per class that `class_offsets` reads as a whole instead of at the labels."""
     one_vs_all: ClassVar[bool] = False
-    """Whether the other classes enter as `Σ other_loss(z_j)` instead of their logsumexp."""
+    """True if the other classes enter as `Σ other_loss(z_j)` instead of their logsumexp."""
     allows_label_smoothing: ClassVar[bool] = True
-    """Whether the loss is a cross-entropy, which label smoothing needs."""
+    """True if the loss is a cross-entropy, which label smoothing needs."""
     is_bounded: ClassVar[bool] = True
-    """Whether the loss is at least 0."""
+    """True if the loss is at least 0."""
     detached: ClassVar[bool] = False
-    """Whether some gradients intentionally differ from those of the loss's value."""
+    """True if some gradients intentionally differ from those of the loss's value."""
     non_monotone: ClassVar[bool] = False
-    """Whether ψ or φ does not decrease everywhere with the angle, or the target may be easier than the others."""
+    """True if ψ or φ does not decrease everywhere with the angle, or the target may be easier than the others."""
     neutral: ClassVar[tuple[Mapping[str, Any], str] | None] = None
     """Options at which the margin vanishes, and the plain loss that it then equals."""
 
@@ -253,27 +264,27 @@ class Margin(Loss):
 
     @property
     def has_weight_penalty(self) -> bool:
-        """Whether `weight_penalty` applies."""
+        """True if `weight_penalty` applies."""
         return type(self).weight_penalty is not Margin.weight_penalty
 
     @property
     def uses_any_norm(self) -> bool:
-        """Whether the logits keep a norm."""
+        """True if the logits keep a norm."""
         return self.uses_x_norm or self.uses_w_norm
 
     @property
     def is_linear(self) -> bool:
-        """Whether φ is the cosine itself, so that norms can be part of the matrix product."""
+        """True if φ is the cosine itself, so that norms can be part of the matrix product."""
         return type(self).phi is Margin.phi
 
     @property
     def has_plain_target(self) -> bool:
-        """Whether the target has the same curve as the other classes, apart from the offset."""
+        """True if the target has the same curve as the other classes, apart from the offset."""
         return self.is_linear and type(self).psi is Margin.psi
 
     @property
     def takes_target_logit(self) -> bool:
-        """Whether the target's logit is taken from the matrix product, because an angle would not be more accurate.
+        """True if the target's logit is taken from the matrix product, because an angle would not be more accurate.
 
         That is the case if a plain target keeps norms, or if a mean of sub-centres has no single angle.
         """

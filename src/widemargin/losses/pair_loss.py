@@ -20,12 +20,13 @@ from ..numerics.distributed import SyncGroup, check_group, has_multiple_ranks
 from ..numerics.precision import at_least_fp32, autocast_disabled
 from ..numerics.validation import (
     apply_with_ignore_index,
-    check_labels,
+    check_labels_or_defer,
     check_mix,
     check_mix_lam,
     describe_type,
     is_plain_float,
     not_ignored_mask,
+    raise_earlier_errors,
 )
 from .base import Loss
 from .pair_batch import PairBatch
@@ -36,15 +37,15 @@ class PairLoss(Loss):
 
     kind: ClassVar[str] = "pair"
     is_separable_by_class: ClassVar[bool] = False
-    """Whether samples of different classes never interact: then K models of C classes are one module of K·C classes."""
+    """True if samples of different classes never interact: then K models of C classes are one module of K·C classes."""
     detached: ClassVar[bool] = False
-    """Whether a factor is taken as a constant by design, so that the gradient is not that of the loss's value."""
+    """True if a factor is taken as a constant by design, so that the gradient is not that of the loss's value."""
     depends_on_order: ClassVar[bool] = False
-    """Whether the order of the samples of a class matters, as where the first two are a pair."""
+    """True if the order of the samples of a class matters, as where the first two are a pair."""
     needs_positives: ClassVar[bool] = True
-    """Whether it learns nothing from a batch without two samples of a class."""
+    """True if it learns nothing from a batch without two samples of a class."""
     allows_memory: ClassVar[bool] = True
-    """Whether `xbm` can give it samples of earlier batches."""
+    """True if `xbm` can give it samples of earlier batches."""
 
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] of the anchors and what is worth logging (counts as tensors, so that nothing waits for them)."""
@@ -56,11 +57,12 @@ class PairLoss(Loss):
 
     @property
     def compares_samples(self) -> bool:
-        """Whether samples are compared with each other, and so with those of other ranks and of a memory."""
+        """True if samples are compared with each other, and so with those of other ranks and of a memory."""
         return type(self).loss_of_pairs is not PairLoss.loss_of_pairs
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the loss [N], one per embedding."""
+        raise_earlier_errors(x)
         x, y = prepare_batch(x, y)
         with autocast_disabled(x):
             return self.loss_and_stats(x, y)[0]
@@ -80,8 +82,11 @@ def prepare_batch(
     if embedding_dim is not None and x.shape[1] != embedding_dim:
         raise InputError(f"embeddings must have shape [N, {embedding_dim}], got {list(x.shape)}")
     x = at_least_fp32(x).contiguous()  # the same bits for any memory layout
-    check_labels(y, len(x), num_classes, x.detach().abs().amax(1) if x.shape[1] else None, x.device)
-    return x, y.long()
+    largest = x.detach().abs().amax(1) if x.shape[1] else None
+    in_range = check_labels_or_defer(y, len(x), num_classes, largest, x.device)
+    y = y.long()
+    # Labels that are checked later are used as indices now: one out of range stands for the nearest class till then.
+    return x, y if in_range is None or num_classes is None else y.clamp(0, num_classes - 1)
 
 
 class PairLossModule(nn.Module):
@@ -92,7 +97,7 @@ class PairLossModule(nn.Module):
     num_classes: int | None = None
     """Number of classes, where the module holds something per class."""
     has_logits: ClassVar[bool] = False
-    """Whether the loss learns class weights, as the proxies of `proxy_anchor`, and so has logits."""
+    """True if the loss learns class weights, as the proxies of `proxy_anchor`, and so has logits."""
 
     def __init__(self, pair_loss: PairLoss) -> None:
         super().__init__()
@@ -132,8 +137,8 @@ class PairLossModule(nn.Module):
         """The samples of this rank as anchors; in training they are compared with those of all ranks of the group."""
         if not self.training:
             return PairBatch.of_batch(x, y)
-        every, start = self.sync_group.gather_rows_with_gradient(x)
-        return PairBatch(every, y if every is x else self.sync_group.gather_rows(y), start, len(y))
+        every, labels, start = self.sync_group.gather_rows_with_gradient(x, y)
+        return PairBatch(every, labels, start, len(y))
 
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] of the anchors and statistics."""

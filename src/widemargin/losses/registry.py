@@ -86,7 +86,7 @@ def loss_class(name: str) -> type[Loss]:
             if item.group not in LOSS_GROUPS:
                 raise unknown_name_error(f"group of {name}", item.group, LOSS_GROUPS)
             return item
-    raise InputError(f"{module.__name__}: no loss in this file")
+    raise InputError(f"{module.__name__}: this file defines no loss")
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..numerics.angles import group_weights, unit_and_norm
 from ..numerics.precision import at_least_fp32, autocast_disabled
-from ..numerics.validation import apply_with_ignore_index, check_labels, check_mix, check_mix_lam
+from ..numerics.validation import apply_with_ignore_index, check_labels_or_defer, check_mix, check_mix_lam
 from .base import Loss
 
 
@@ -54,8 +54,9 @@ class RegularizerModule(nn.Module):
         """Penalty [N]; `mix=(y_b, lam)` and `ignore_index` as in `Head`."""
 
         def penalties(_: Tensor, labels: Tensor) -> Tensor:
-            check_labels(labels, len(labels), len(weight))
-            return self.regularizer.class_penalties(weight, labels.long())
+            in_range = check_labels_or_defer(labels, len(labels), len(weight), None, weight.device)
+            classes = labels.long() if in_range is None else labels.long().clamp(0, len(weight) - 1)
+            return self.regularizer.class_penalties(weight, classes)
 
         with autocast_disabled(weight):
             rows = weight.new_zeros(len(y))

@@ -44,5 +44,5 @@ def test_losses_of_one_label_are_refused_by_name(spec):
 def test_multi_hot_targets_of_a_margin_or_pair_loss_are_one_clear_line(spec):
     objective = wm.Objective(spec, 4, 3)
     for targets in (torch.tensor(TARGETS), torch.tensor(TARGETS).float(), torch.tensor(TARGETS).bool()):
-        with pytest.raises(wm.InputError, match=r"exactly one class number per sample.*bce or focal"):
+        with pytest.raises(wm.InputError, match="bce or focal"):
             objective(torch.randn(4, 4), targets)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ...io.errors import InputError
 from ...numerics.angles import PI, safe_sine
+from ...numerics.precision import number_like
 from ..base import Number, option
 from ..margin import Margin, SampleStatistics, Subcenters
 
@@ -75,12 +76,12 @@ class AAMSoftmax(Margin):
         return self.with_values(threshold=nearest[..., -2:].mean(-1))
 
     def psi(self, theta: Tensor) -> Tensor:
-        m = torch.as_tensor(self.m, dtype=theta.dtype, device=theta.device)
+        m = number_like(self.m, theta)
         return torch.where(theta <= PI - m, torch.cos(theta + m), torch.cos(theta) - 1.0 + torch.cos(m))
 
     def phi(self, cos: Tensor) -> Tensor:
         if self.topk == 0:
             return cos
-        penalty = torch.as_tensor(self.penalty, dtype=cos.dtype, device=cos.device)
+        penalty = number_like(self.penalty, cos)
         nearer = cos * torch.cos(penalty) + safe_sine(cos) * torch.sin(penalty)  # cos(θ − penalty)
         return torch.where(cos > self.threshold, nearer, cos)

@@ -24,6 +24,7 @@ import torch
 
 from ...io.errors import InputError
 from ...numerics.angles import PI
+from ...numerics.precision import number_like
 from ..base import Number, option
 from ..margin import BatchStatistics, Margin
 from ..schedule import format_number
@@ -68,5 +69,5 @@ class AdaCos(Margin):
         log_mean = batch.log_mean_exp(batch.logsumexp_others(self))
         median = batch.median(batch.theta).clamp(max=PI / 4)
         new_scale = (log_mean / torch.cos(median)).clamp(min=self.floor, max=self.ceiling)
-        previous_scale = torch.as_tensor(self.s, dtype=new_scale.dtype, device=new_scale.device)
+        previous_scale = number_like(self.s, new_scale)
         return self.with_values(s=torch.where(batch.step == 0, previous_scale, new_scale))

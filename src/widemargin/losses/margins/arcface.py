@@ -21,15 +21,16 @@ import torch
 from torch import Tensor
 
 from ...numerics.angles import PI, is_eager_cpu
+from ...numerics.precision import number_like
 from ..base import Number, option
 from ..margin import Margin
 
 
 def arc_curve(theta: Tensor, m: Number) -> Tensor:
     """cos(θ + m) up to π − m, then cos θ − m sin m; `m` is a number or a tensor."""
-    if not isinstance(m, Tensor) and is_eager_cpu(theta) and theta.detach().amax().item() <= PI - m:
+    if not isinstance(m, Tensor) and is_eager_cpu(theta, "arc_curve") and theta.detach().amax().item() <= PI - m:
         return torch.cos(theta + m)  # the usual case, with a fifth of the operations
-    lowered = torch.cos(theta) - m * torch.sin(torch.as_tensor(m, dtype=theta.dtype, device=theta.device))
+    lowered = torch.cos(theta) - m * torch.sin(number_like(m, theta))
     return torch.where(theta <= PI - m, torch.cos(theta + m), lowered)
 
 

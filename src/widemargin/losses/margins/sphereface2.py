@@ -38,7 +38,7 @@ class SphereFace2(Margin):
 
     s: float = option(40.0, "scale", low=0, open_low=True)
     m: float = option(0.4, "margin: of the cosine (c), in radians (a), a factor of the angle (m)", low=0)
-    lam: float = option(0.7, "weight of the target, λ", low=1e-6, high=1 - 1e-6)
+    lam: float = option(0.7, "weight of the target, λ", low=0, open_low=True, high=1 - 1e-6)
     t: float = option(3.0, "exponent of g", low=1)
     form: str = option("c", "how the margin enters", choices=("c", "a", "m"))
     weight: float = option(1.0, "factor of the loss", low=0, open_low=True, hide_default=True)

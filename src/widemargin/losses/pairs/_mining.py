@@ -1,4 +1,4 @@
-"""Which triplets of a batch to learn from: one function per `mining`.
+"""Mining of triplets within a batch: one function per `mining`.
 
 A miner gets the distances [N, M] without gradient and the two pair masks, and returns pairs
 (anchor [P], positive [P]) with a mask [P, M] of the negatives chosen for each; pairs without a negative
@@ -16,6 +16,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..pair_batch import PairList
+
+_MAX_DRAWN_ELEMENTS = 2**19
+
 
 class MinedTriplets(NamedTuple):
     """Pairs and the negatives chosen for each."""
@@ -26,16 +30,22 @@ class MinedTriplets(NamedTuple):
 
 
 class MiningConfig(NamedTuple):
-    """What a miner may need besides the distances."""
+    """Inputs of a miner besides the distances."""
 
     alpha: float
     pool_size: int
     embedding_dim: int
+    positives: PairList | None = None
+    """The pairs of one class, if they were counted before."""
+
+    def positive_pairs(self, same: Tensor) -> PairList:
+        """The pairs of one class."""
+        return PairList(same) if self.positives is None else self.positives
 
 
 def all(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:  # noqa: A001
     """Every triplet."""
-    anchor, positive = same.nonzero(as_tuple=True)
+    anchor, positive = config.positive_pairs(same).find()
     return MinedTriplets(anchor, positive, different[anchor])
 
 
@@ -52,7 +62,7 @@ def hard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig
 
 def semihard(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig) -> MinedTriplets:
     """Every triplet whose negative is farther than the positive, but by less than α."""
-    anchor, positive = same.nonzero(as_tuple=True)
+    anchor, positive = config.positive_pairs(same).find()
     return _keep_semihard(MinedTriplets(anchor, positive, different[anchor]), distance, config.alpha)
 
 
@@ -62,7 +72,7 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, config: MiningCo
     Random points on a sphere crowd at distance √2; each negative is weighted with the inverse of that
     density, cut off at 0.5, and those beyond 1.4 (which give no loss) are left out where others exist.
     """
-    anchor, positive = same.nonzero(as_tuple=True)
+    anchor, positive = config.positive_pairs(same).find()
     if not len(distance):
         return MinedTriplets(anchor, positive, different[anchor])
     d = distance.sqrt().clamp(0.5, 1.99)
@@ -70,8 +80,8 @@ def distance(distance: Tensor, same: Tensor, different: Tensor, config: MiningCo
     near = different & (distance < 1.4**2)
     allowed = torch.where(near.any(1, keepdim=True), near, different)
     # An anchor without any negative has weights that are not numbers; the mask leaves out what it draws.
-    weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1).nan_to_num(0.0)
-    drawn = _draw_columns(weight[anchor])
+    weight = torch.softmax((-log_density).masked_fill(~allowed, -torch.inf), 1).nan_to_num_(0.0)
+    drawn = _draw_columns(weight, anchor)
     return MinedTriplets(anchor, positive, _one_hot_mask(drawn, distance.shape[1]) & different[anchor])
 
 
@@ -83,18 +93,27 @@ def pool(distance: Tensor, same: Tensor, different: Tensor, config: MiningConfig
     triplets = (same.sum(1) * different.sum(1)).to(distance.dtype)
     weight = torch.where(triplets.any(), triplets, torch.ones_like(triplets))  # what is drawn of none is masked below
     anchor = torch.multinomial(weight, config.pool_size, replacement=True)
-    positive = _draw_columns(same[anchor].to(distance.dtype))
-    negative = _draw_columns(different[anchor].to(distance.dtype))
+    positive = _draw_columns(same.to(distance.dtype), anchor)
+    negative = _draw_columns(different.to(distance.dtype), anchor)
     negatives = _one_hot_mask(negative, distance.shape[1]) & different[anchor] & same[anchor, positive].unsqueeze(1)
     return _keep_semihard(MinedTriplets(anchor, positive, negatives), distance, config.alpha)
 
 
-def _draw_columns(weight: Tensor) -> Tensor:
-    """One column for each row of `weight` [P, M], as likely as its weight: `torch.multinomial(weight, 1)`.
+def _draw_columns(weight: Tensor, rows: Tensor) -> Tensor:
+    """One column for each of `rows` [P] of `weight` [N, M], as likely as its weight there.
 
-    As torch draws it, but P may be 0, and a row of zeros gives some column instead of an error.
+    As `torch.multinomial(weight[rows], 1)` draws it, but P may be 0, and a row of zeros gives some column instead of an
+    error. Rows are drawn in blocks: P×M numbers would be the largest tensor of a loss.
     """
-    return (weight / torch.empty_like(weight).exponential_(1.0)).argmax(1)
+
+    def draw(some: Tensor) -> Tensor:
+        chance = torch.empty(len(some), weight.shape[1], dtype=weight.dtype, device=weight.device).exponential_(1.0)
+        return torch.div(weight[some], chance, out=chance).argmax(1)
+
+    size = max(1, _MAX_DRAWN_ELEMENTS // max(weight.shape[1], 1))
+    if torch.compiler.is_compiling() or len(rows) <= size:
+        return draw(rows)
+    return torch.cat([draw(some) for some in torch.split(rows, size)])
 
 
 def _one_hot_mask(index: Tensor, columns: int) -> Tensor:

@@ -1,11 +1,12 @@
-"""Angular loss: the angle that a negative sees an anchor and its positive under shall be small.
+"""Angular loss: the angle at a negative between an anchor and its positive is made small.
 
 Formula: per anchor mean_{p ∈ P} log(1 + Σ_{n ∈ N} exp(4 tan²α (a + p)·n − 2 (1 + tan²α) a·p)) with unit a, p, n.
 Anchors without a positive or a negative count 0 and are reported (`stats["anchors_without"]`).
 Domain: 0 < α ≤ 1.15 rad (66°).
 When: retrieval with several samples of a class in a batch; beside `n_pair` in the paper.
-Reference: Wang et al., Angular loss (arXiv 1708.01682); α = 40° as in pytorch-metric-learning (the paper:
-36° to 55°), here in radians. pytorch-metric-learning 2.9 leaves the negatives as long as they are.
+Reference: Wang et al., Angular loss (arXiv 1708.01682), Eq. 8; α = 40° as in pytorch-metric-learning, here in radians.
+The paper finds 36° to 55° equally good; public code has 40° or 45°. pytorch-metric-learning 2.9 leaves the negatives as
+long as they are.
 
 >>> import torch, widemargin as wm
 >>> x = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0], [-0.6, 0.8]])
@@ -20,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..base import option
-from ..pair_batch import PairBatch, mean_over_positives, softplus_of_pairs
+from ..pair_batch import PairBatch, PairList, mean_over_positives, softplus_of_pairs
 from ..pair_loss import PairLoss
 
 
@@ -37,7 +38,7 @@ class Angular(PairLoss):
         dots = every.dots()
         same, different = pairs.masks()
         same = same[:, : len(pairs.y)]  # a positive in the memory has no row of its own
-        anchor, positive = (same & different.any(1, keepdim=True)).nonzero(as_tuple=True)
+        anchor, positive = PairList(same & different.any(1, keepdim=True)).find()
         row, squared_tangent = anchor + pairs.start, math.tan(self.alpha) ** 2
         # Σ_n exp(u_an) exp(u_pn) over the negatives that a and p share is a product of two matrices: N² in place of
         # (positive pairs) × N. The exponents differ by at most 16 tan²α, which the domain of α keeps in range.

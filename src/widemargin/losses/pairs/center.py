@@ -73,12 +73,13 @@ class CenterModule(PairLossModule):
         if self.learn:
             return
         x, y = self.sync_group.gather_rows(at_least_fp32(x)), self.sync_group.gather_rows(y.long())
+        y = y.clamp(0, len(self.centers) - 1)  # some labels are checked later (`WIDEMARGIN_CHECK`)
         # Few classes: all of them at once, as one without samples stays where it is. Many: only those present.
         few = len(self.centers) <= len(x)
         present, index = (None, y) if few else torch.unique(y, return_inverse=True)
         before = (self.centers if present is None else self.centers[present]).to(x.dtype)
         sums = torch.zeros_like(before).index_add_(0, index, x)
-        count = torch.bincount(index, minlength=len(before)).to(x.dtype).unsqueeze(1)
+        count = before.new_zeros(len(before)).index_add_(0, index, before.new_ones(len(index))).unsqueeze(1)
         step = (count * before - sums) / (1.0 + count)
         moved = (before - self.alpha * step).to(self.centers.dtype)
         if present is None:  # see head/state.py: buffers are replaced, not written into

@@ -1,4 +1,4 @@
-"""Circle loss on pairs: every pair is weighted by how far it is from where it shall be.
+"""Circle loss on pairs: every pair is weighted by its distance from its optimum.
 
 Formula: per anchor log(1 + Σ_{n ∈ N} exp(s a_n (c_n − m)) Σ_{p ∈ P} exp(−s a_p (c_p − 1 + m))), c = cosines, with a_p =
 max(0, 1 + m − c_p) and a_n = max(0, c_n + m) taken as constants by the gradient. Anchors without a positive or a

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..base import option
-from ..pair_batch import PairBatch, safe_sqrt
+from ..pair_batch import PairBatch, map_rows, safe_sqrt
 from ..pair_loss import PairLoss
 
 
@@ -38,14 +38,19 @@ class Contrastive(PairLoss):
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         distance = pairs.squared_distances(self.normalize)
         same, different = pairs.masks()
+        total, active = map_rows(self._sum_over_pairs, distance, same, different)
+        stats = {
+            "positive_pairs": same.sum() // 2,
+            "negative_pairs": different.sum() // 2,
+            "active": active.sum() // 2,
+        }
+        return total / pairs.pairs_per_anchor(), stats
+
+    def _sum_over_pairs(self, distance: Tensor, same: Tensor, different: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each anchor the cost of its pairs, and how many pairs of two classes cost anything."""
         if self.form == "hadsell":
             hinge = torch.relu(self.m - safe_sqrt(distance)).square()
         else:
             hinge = torch.relu(self.m**2 - distance)
         cost = torch.where(same, distance, hinge).masked_fill(~(same | different), 0.0)
-        stats = {
-            "positive_pairs": same.sum() // 2,
-            "negative_pairs": different.sum() // 2,
-            "active": ((hinge.detach() > 0) & different).sum() // 2,
-        }
-        return cost.sum(1) / torch.as_tensor(pairs.pairs_per_anchor()).clamp(min=1), stats
+        return cost.sum(1), ((hinge.detach() > 0) & different).sum(1)

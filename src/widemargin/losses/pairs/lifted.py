@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
-from ..pair_batch import PairBatch, mean_over_positives
+from ..pair_batch import PairBatch, PairList, mean_over_positives
 from ..pair_loss import PairLoss
 
 
@@ -43,10 +43,11 @@ class Lifted(PairLoss):
             total = masked_logsumexp(distance, same) + masked_logsumexp(self.m - distance, different)
             return torch.relu(total), pairs.statistics(same, different)
         every = pairs.with_all_anchors()  # a positive's own negatives count too
-        distance = every.distances(self.normalize)
+        own = same[:, : len(pairs.y)]  # a positive in the memory has no row of its own
+        lifted_pairs = PairList(own & different.any(1, keepdim=True))
+        distance = every.distances(self.normalize, also_count=lifted_pairs)
         negatives = masked_logsumexp(self.m - distance, every.masks()[1])
-        same = same[:, : len(pairs.y)]  # a positive in the memory has no row of its own
-        anchor, positive = (same & different.any(1, keepdim=True)).nonzero(as_tuple=True)
+        anchor, positive = lifted_pairs.find()
         row = anchor + pairs.start
         lifted = torch.relu(torch.logaddexp(negatives[row], negatives[positive]) + distance[row, positive])
         return mean_over_positives(0.5 * lifted.square(), anchor, pairs.count), pairs.statistics(same, different)

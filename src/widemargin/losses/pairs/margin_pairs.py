@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ...io.errors import InputError
 from ..base import option
-from ..pair_batch import PairBatch, safe_sqrt
+from ..pair_batch import PairBatch, PairList, map_rows, safe_sqrt
 from ..pair_loss import PairLoss, PairLossModule
 from ._mining import MINERS, MiningConfig
 
@@ -49,21 +49,32 @@ class MarginPairs(PairLoss):
 
     def loss_with_beta(self, pairs: PairBatch, beta: Tensor | float) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss [N] with one β, or with one for each anchor [N, 1]."""
-        squared = pairs.squared_distances()
         same, different = pairs.masks()
-        negatives = different.to(squared.dtype)
-        if self.mining == "distance":
-            config = MiningConfig(self.alpha, 0, pairs.x.shape[1])
+        positives = PairList(same)
+        squared = pairs.squared_distances(also_count=positives)
+        usable = same.any(1, keepdim=True) & different.any(1, keepdim=True)
+        if self.mining == "distance" and len(squared):
+            config = MiningConfig(self.alpha, 0, pairs.x.shape[1], positives)
             anchor, _, drawn = MINERS["distance"](squared.detach(), same, different, config)
             # How often each negative was drawn: once for each positive of its anchor.
-            negatives = torch.zeros_like(squared).index_add(0, anchor, drawn.to(squared.dtype))
-        usable = same.any(1, keepdim=True) & different.any(1, keepdim=True)
-        distance = safe_sqrt(squared)
-        near = torch.relu(distance - beta + self.alpha) * (same & usable)
-        far = torch.relu(beta - distance + self.alpha) * (negatives * usable)
-        active = (near.detach() > 0).sum(1) + ((far.detach() > 0) * negatives).sum(1)
+            place = (anchor, drawn.to(torch.uint8).argmax(1))
+            counts = drawn.any(1).to(squared.dtype)
+            negatives = torch.zeros_like(squared).index_put_(place, counts, accumulate=True)
+        else:
+            negatives = different.to(squared.dtype)
+        alpha = self.alpha
+
+        def sum_over_pairs(squares: Tensor, own: Tensor, others: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+            distance, edge = safe_sqrt(squares), given[0] if given else beta
+            near = torch.relu(distance - edge + alpha) * own
+            far = torch.relu(edge - distance + alpha) * others
+            active = (near.detach() > 0).sum(1) + ((far.detach() > 0) * others).sum(1)
+            return (near + far).sum(1), active
+
+        edges = (beta,) if isinstance(beta, Tensor) else ()  # [N, 1], one for each anchor
+        total, active = map_rows(sum_over_pairs, squared, same & usable, negatives * usable, *edges)
         stats = pairs.statistics(same, different) | {"active": active.sum()}
-        return (near + far).sum(1) / active.clamp(min=1), stats
+        return total / active.clamp(min=1), stats
 
     def build(self, embedding_dim: int, num_classes: int) -> PairLossModule:
         return LearntBetaModule(self, num_classes) if self.learn_beta else PairLossModule(self)

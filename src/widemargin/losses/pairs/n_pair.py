@@ -1,4 +1,4 @@
-"""N-pair: a sample shall know its partner among the partners of all other classes.
+"""N-pair: each sample is classified to its partner among the partners of all classes.
 
 Formula: the 1st and 2nd, the 3rd and 4th … samples of a class in the batch are pairs (a, p), and both are given the
 loss log(1 + Σ_n exp(a·n − a·p)) over the p of all pairs of other classes; plus ½ λ ‖x‖². Embeddings are not normalised.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
-from ..pair_batch import PairBatch, mean_over_positives, softplus_of_pairs
+from ..pair_batch import PairBatch, PairList, mean_over_positives, softplus_of_pairs
 from ..pair_loss import PairLoss
 
 
@@ -36,6 +36,6 @@ class NTXent(PairLoss):
         z = pairs.dots(1.0 / self.tau)
         same, different = pairs.masks()
         negatives = masked_logsumexp(z, different)
-        anchor, positive = same.nonzero(as_tuple=True)
+        anchor, positive = PairList(same).find()
         losses = softplus_of_pairs(negatives[anchor] - z[anchor, positive])
         return mean_over_positives(losses, anchor, pairs.count), pairs.statistics(same, different)

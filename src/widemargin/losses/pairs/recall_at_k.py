@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ..base import option
-from ..pair_batch import PairBatch, map_pairs
+from ..pair_batch import PairBatch, PairList, map_pairs
 from ..pair_loss import PairLoss
 
 
@@ -37,7 +37,7 @@ class RecallAtK(PairLoss):
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         cos = pairs.dots()
         same, different = pairs.masks()
-        anchor, positive = same.nonzero(as_tuple=True)
+        anchor, positive = PairList(same).find()
         ranked = same | different
 
         def rank(i: Tensor, p: Tensor) -> Tensor:

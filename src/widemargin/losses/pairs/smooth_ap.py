@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..base import option
-from ..pair_batch import PairBatch, map_pairs, mean_over_positives
+from ..pair_batch import PairBatch, PairList, map_pairs, mean_over_positives
 from ..pair_loss import PairLoss
 
 
@@ -39,7 +39,7 @@ class SmoothAP(PairLoss):
         same, different = pairs.masks()
         relevant = same | pairs.itself() if self.include_query else same
         ranked = relevant | different
-        anchor, positive = relevant.nonzero(as_tuple=True)
+        anchor, positive = PairList(relevant).find()
 
         def precision(i: Tensor, p: Tensor) -> Tensor:
             step = torch.sigmoid((cos[i] - cos[i, p].unsqueeze(1)) / self.tau)

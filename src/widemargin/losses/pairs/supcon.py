@@ -21,7 +21,7 @@ from torch import Tensor
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
 from ..margin import softplus
-from ..pair_batch import PairBatch, logsumexp_of_pairs, mean_over_positives
+from ..pair_batch import PairBatch, PairList, logsumexp_of_pairs, mean_over_positives
 from ..pair_loss import PairLoss
 
 
@@ -36,7 +36,7 @@ class SupCon(PairLoss):
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         z = pairs.dots(1.0 / self.tau)
         same, different = pairs.masks()
-        anchor, positive = same.nonzero(as_tuple=True)
+        anchor, positive = PairList(same).find()
         own = z[anchor, positive]
         positives, negatives = logsumexp_of_pairs(own, anchor, pairs.count), masked_logsumexp(z, different)
         # log Σ over all, split at the positives: with one positive the loss is exact however small it is.

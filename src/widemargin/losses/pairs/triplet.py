@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ...io.errors import InputError
 from ..base import option
-from ..pair_batch import PairBatch
+from ..pair_batch import PairBatch, PairList
 from ..pair_loss import PairLoss
 from ._mining import MINERS, MiningConfig
 
@@ -41,12 +41,14 @@ class Triplet(PairLoss):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.mining == "distance" and not self.normalize:
-            raise InputError("triplet: mining=distance is defined on unit embeddings; leave normalize=True")
+            raise InputError("triplet: mining=distance is defined for unit embeddings; use normalize=True")
 
     def loss_of_pairs(self, pairs: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        distance = pairs.squared_distances(self.normalize)
-        config = MiningConfig(self.alpha, self.pool_size, pairs.x.shape[1])
-        anchor, positive, negatives = MINERS[self.mining](distance.detach(), *pairs.masks(), config)
+        same, different = pairs.masks()
+        positives = PairList(same)
+        distance = pairs.squared_distances(self.normalize, also_count=positives)
+        config = MiningConfig(self.alpha, self.pool_size, pairs.x.shape[1], positives)
+        anchor, positive, negatives = MINERS[self.mining](distance.detach(), same, different, config)
         hinge = torch.relu(distance[anchor, positive].unsqueeze(1) - distance[anchor] + self.alpha) * negatives
         zeros = distance.new_zeros(pairs.count)
         total = zeros.index_add(0, anchor, hinge.sum(1))

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...numerics.angles import PI, safe_sine
 from ...numerics.log_sums import masked_logsumexp
 from ..base import option
-from ..pair_batch import PairBatch, mean_over_positives, softplus_of_pairs
+from ..pair_batch import PairBatch, PairList, mean_over_positives, softplus_of_pairs
 from ..pair_loss import PairLoss
 
 
@@ -37,7 +37,7 @@ class Tuplet(PairLoss):
         cos = pairs.dots()
         same, different = pairs.masks()
         negatives = masked_logsumexp(self.s * cos, different)
-        anchor, positive = same.nonzero(as_tuple=True)
+        anchor, positive = PairList(same).find()
         own = cos[anchor, positive]
         eased = math.cos(self.m) * own + math.sin(self.m) * safe_sine(own)  # cos(θ − m) without the angle
         losses = softplus_of_pairs(negatives[anchor] - self.s * eased)

@@ -4,8 +4,9 @@ Formula: for each sample the mean over j ≠ y of 1/θ_yj², θ_yj = angle betwe
 below 0.01 rad count as 0.01. With sub-centres the mean over those of y, against those of other classes.
 Domain: no options; its weight in the sum is the paper's λ. Needs a loss with class weights that all lie on one process.
 When: beside a margin, where classes crowd together, with many classes or few dimensions.
-Reference: Liu et al., Minimum hyperspherical energy (arXiv 1805.09298), with s = 2 and angles (the A2
-form), over the classes of the batch; λ = 1 in their SphereFace+.
+Reference: Liu et al., Minimum hyperspherical energy (arXiv 1805.09298), with s = 2 and angles (the A2 form), over the
+classes of the batch; λ = 1 in the authors' SphereFace+ (opensphere), the mean over pairs of classes, as here if every
+class has as many samples. Their code for CIFAR divides angles by π: its energy is π² times as large.
 
 >>> import torch, widemargin as wm
 >>> objective = wm.Objective("normface(s=4) + mhe", 2, 3)
