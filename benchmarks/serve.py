@@ -1,7 +1,9 @@
 """Requests per second of `widemargin serve` on loopback against the bare model, by turns in one run.
 
 The bare model embeds the decoded image in this process. A request also travels over HTTP, is checked, decoded, searched
-in the gallery and answered as JSON; a server process of its own shares the machine with the client.
+in the gallery and answered as JSON; a server process of its own shares the machine with the client. To tell what of it
+takes the time, its parts are also timed alone: decoding, embedding and searching in this process, and a request for a
+small file of the page, which is HTTP and nothing else.
 """
 
 from __future__ import annotations
@@ -14,14 +16,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
 from PIL import Image
 
+from widemargin.data.images.decode import read_image_bytes
 from widemargin.data.images.sets import load_images
 from widemargin.recognition.gallery import Gallery
 from widemargin.training.run import Run
@@ -83,6 +88,33 @@ def send_requests(port: int, bodies: list[bytes]) -> None:
     connection.close()
 
 
+def time_parts(run: Run, folder: Path, port: int, bodies: list[bytes]) -> dict[str, float]:
+    """Milliseconds of each part of a request alone."""
+    gallery = Gallery(folder, run)
+    images = [read_image_bytes(body) for body in bodies]
+    vectors = [run.embed([image]) for image in images]
+
+    def get_files() -> None:
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in bodies:
+            connection.request("GET", "/app.css")
+            connection.getresponse().read()
+        connection.close()
+
+    calls: dict[str, Callable[[], object]] = {
+        "HTTP": get_files,
+        "decode": lambda: [read_image_bytes(body) for body in bodies],
+        "embed": lambda: [run.embed([image]) for image in images],
+        "search": lambda: [gallery.search(x, 3) for x in vectors],
+    }
+    found = {}
+    for name, call in calls.items():
+        begin = time.perf_counter()
+        call()
+        found[name] = round(1000 * (time.perf_counter() - begin) / len(bodies), 3)
+    return found
+
+
 def measure(identities: int, requests: int, clients: int, rounds: int) -> dict[str, Any]:
     """Requests per second of the server with one and with several clients, and images per second of the bare model."""
     rates: dict[str, list[float]] = {"bare model": [], "one client": [], f"{clients} clients": []}
@@ -106,10 +138,18 @@ def measure(identities: int, requests: int, clients: int, rounds: int) -> dict[s
                 with ThreadPoolExecutor(clients) as pool:
                     list(pool.map(lambda part: send_requests(port, part), [bodies[k::clients] for k in range(clients)]))
                 rates[f"{clients} clients"].append(requests / (time.perf_counter() - begin))
+            parts = [time_parts(run, Path(folder) / "gallery", port, bodies) for _ in range(rounds)]
         finally:
             server.terminate()
             server.wait()
-    return {"identities": identities, "requests": requests, "rounds": rounds, "per_second": rates}
+    return {
+        "identities": identities,
+        "requests": requests,
+        "rounds": rounds,
+        "threads": torch.get_num_threads(),
+        "per_second": rates,
+        "milliseconds": {name: median(part[name] for part in parts) for name in parts[0]},
+    }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,5 +174,7 @@ def run(options: argparse.Namespace) -> None:
         ratios = sorted(value / other for value, other in zip(values, bare, strict=True))
         ratio, low, high = median(ratios), ratios[0], ratios[-1]
         print(f"{name}: {median(values):,.0f} a second, {ratio:.2f} ({low:.2f} – {high:.2f}) of the bare model")
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in found["milliseconds"].items())
+    print(f"milliseconds of each part alone: {parts}")
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -1,7 +1,10 @@
 """From a folder of images to a name: train, calibrate, gallery, identify, outliers, as a user types them."""
 
 import csv
+import glob
 import json
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,7 +68,7 @@ def test_a_calibration_belongs_to_its_weights_and_travels_with_an_export(trained
     raw = json.loads((tmp_path / "hub" / "calibration.json").read_text()) | {"fingerprint": "another"}
     (tmp_path / "hub" / "calibration.json").write_text(json.dumps(raw))
     assert wm.load(tmp_path / "hub").calibration is None
-    with pytest.raises(wm.InputError, match="trained on"):
+    with pytest.raises(wm.InputError, match="training classes"):
         run.calibrate(trained / "train")
     capsys.readouterr()
 
@@ -84,6 +87,13 @@ def test_the_whole_path_from_photos_to_a_name(trained, tmp_path, capsys):
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert [row["rank"] for row in rows] == ["1", "2"]
     assert rows[0]["candidate"] == rows[0]["identity"] == "p103"
+    assert rows[0]["nearest_image"].startswith(str(photos / "p103"))
+    with Image.open(rows[0]["picture"]) as picture:
+        assert picture.size == (16, 16)
+    as_json = tmp_path / "found.json"
+    words = ["--threshold", "0.5", "--top", "2", "--out", str(as_json)]
+    assert main(["identify", str(gallery), str(probes), *words]) == 0
+    assert [{name: str(value) for name, value in row.items()} for row in json.loads(as_json.read_text())] == rows
     python = wm.load(gallery).identify([probes / "known.png"], top=2, threshold=0.5)[0]
     assert [match.cosine for match in python.matches] == pytest.approx([float(row["cosine"]) for row in rows], abs=1e-6)
     assert main(["identify", str(gallery), str(probes), "--threshold", "1.0"]) == 0
@@ -121,6 +131,31 @@ def test_planted_wrong_labels_come_first(trained, tmp_path, capsys):
     gaps = [float(row["gap"]) for row in rows]
     assert gaps == sorted(gaps, reverse=True)
     assert (tmp_path / "o.html").read_text().count("data:image/jpeg") == 3
+
+
+def test_the_commands_of_the_docs_run_one_after_the_other(trained, tmp_path, monkeypatch, capsys):
+    """From `calibrate` on; the training before is run by tests/docs, and `serve` by tests/serve."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "start" / "gallery.md"
+    block = page.read_text().partition("```bash\n")[2].partition("```")[0]
+    fill(tmp_path / "photos", range(400, 404), range(3))
+    fill(tmp_path / "more_photos", range(404, 406), range(3))
+    (tmp_path / "new").mkdir()
+    for path, number in ((tmp_path / "new" / "one.jpg", 7), (tmp_path / "ann.jpg", 8), (tmp_path / "ann2.jpg", 9)):
+        draw(401, number).save(path)
+    monkeypatch.chdir(tmp_path)
+    actions = []
+    for line in block.splitlines():
+        words = shlex.split(line.replace("runs/NAME", str(trained / "run")), comments=True)[1:]
+        words = [name for word in words for name in (sorted(glob.glob(word)) if "*" in word else [word])]
+        if words[0] == "train":
+            continue
+        assert main(words) == 0, line
+        actions.append(words[1] if words[0] == "gallery" else words[0])
+    assert actions == ["calibrate", "create", "identify", "add", "add", "remove", "list", "check"]
+    said = capsys.readouterr().out
+    assert "new/one.jpg: " in said
+    assert "removed 2 images of ann" in said
+    assert (tmp_path / "check.html").is_file()
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,87 @@ def test_a_gallery_grows_in_few_segments_and_keeps_the_order(tmp_path):
     assert len(files) == 2 * len(gallery.state.segments)
 
 
+def test_many_embeddings_are_enrolled_at_once(tmp_path):
+    gallery = Gallery.create(tmp_path / "g", PixelEmbedder())
+    x = torch.randn(3000, DIM, generator=torch.Generator().manual_seed(4))
+    names = [f"p{row // 2}" for row in range(3000)]
+    report = gallery.add_embeddings(x, names, sources=[f"row {row}" for row in range(3000)])
+    assert (report.added, report.identities) == (3000, 1500)
+    found = gallery.search(x[10:12], 1)
+    assert [(row[0].identity, row[0].source) for row in found] == [("p5", "row 10"), ("p5", "row 11")]
+    grouped = Gallery.create(tmp_path / "h", PixelEmbedder())
+    grouped.add({f"p{k}": x[2 * k : 2 * k + 2] for k in range(1500)})
+    assert np.array_equal(np.concatenate(gallery.vectors()), np.concatenate(grouped.vectors()))
+    with pytest.raises(InputError, match="3,000 embeddings need as many identities"):
+        gallery.add_embeddings(x, names[:-1])
+    with pytest.raises(InputError, match="other"):
+        gallery.add_embeddings(x, names, model=PixelEmbedder(seed=1))
+    with pytest.raises(InputError, match="zero or not finite"):
+        gallery.add_embeddings(torch.zeros(1, DIM), ["nobody"])
+    assert len(gallery) == 3000
+
+
+def test_segments_stay_within_what_can_be_read(tmp_path, monkeypatch):
+    """A segment is bounded in rows and in the text of its entries; long names make shorter segments."""
+    monkeypatch.setattr(gallery_files, "SEGMENT_ROWS", 64)
+    monkeypatch.setattr(gallery_files, "SEGMENT_TEXT_BYTES", 10_000)
+    gallery = Gallery.create(tmp_path / "g", PixelEmbedder())
+    x = torch.randn(600, DIM, generator=torch.Generator().manual_seed(5))
+    names = [f"p{row}" if row < 300 else "ü\n" * 100 + str(row) for row in range(600)]
+    for rows in torch.arange(600).split(150):
+        gallery.add_embeddings(x[rows], [names[row] for row in rows])
+    assert max(part.rows for part in gallery.state.segments) == 64
+    assert all(path.stat().st_size <= 10_000 for path in gallery.folder.glob("segment-*.json"))
+    opened = Gallery(gallery.folder)
+    assert [entry.identity for entry in opened.entries] == names
+    assert torch.allclose(torch.from_numpy(np.concatenate(opened.vectors())), torch.nn.functional.normalize(x))
+    opened.remove(names[450])
+    assert sorted(entry.identity for entry in opened.entries) == sorted(names[:450] + names[451:])
+    assert opened.search(x[599:], 1)[0][0].identity == names[599]
+
+
+def test_a_failed_add_leaves_no_picture(gallery, photos, monkeypatch):
+    before = {path.name for path in gallery.folder.rglob("*")}
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    (photos / "somebody else").mkdir()
+    draw_image(77, 0).save(photos / "somebody else" / "0.png")
+    monkeypatch.setattr(gallery_files, "write_state", fail)
+    with pytest.raises(OSError, match="disk full"):
+        gallery.add(photos)
+    assert {path.name for path in gallery.folder.rglob("*")} == before
+    assert len(gallery) == 18
+
+
+def test_an_interrupt_after_the_state_was_written_loses_nothing(gallery, photos, monkeypatch):
+    write = gallery_files.write_state
+
+    def write_and_stop(*arguments):
+        write(*arguments)
+        raise KeyboardInterrupt
+
+    (photos / "somebody else").mkdir()
+    draw_image(77, 0).save(photos / "somebody else" / "0.png")
+    monkeypatch.setattr(gallery_files, "write_state", write_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        gallery.add(photos)
+    found = Gallery(gallery.folder, PixelEmbedder())
+    assert found.identities["somebody else"] == 1
+    assert all(found.picture_path(entry).is_file() for entry in found.entries)
+    assert found.search(PixelEmbedder().embed([draw_image(77, 0)]), 1)[0][0].identity == "somebody else"
+
+
+def test_names_that_are_not_utf_8(gallery, photos):
+    (photos / "person 1" / "0.png").rename(photos / "person 1" / "caf\udce9.png")
+    draw_image(90, 0).save(photos / "person 1" / "caf\udce8.png")
+    assert gallery.add(photos).added == 1
+    assert Gallery(gallery.folder).entries[-1].source.endswith("caf\\xe8.png")
+    with pytest.raises(InputError, match="UTF-8"):
+        gallery.add({"\udce9": torch.ones(1, DIM)})
+
+
 def test_an_image_counts_once_per_identity(gallery, photos):
     report = gallery.add(photos)
     assert report.added == 0
@@ -166,7 +247,7 @@ def test_the_last_identity_can_be_removed(tmp_path):
     gallery.add({"only": torch.ones(1, DIM)})
     gallery.remove("only")
     assert len(gallery) == 0
-    with pytest.raises(InputError, match="nobody is enrolled"):
+    with pytest.raises(InputError, match="empty"):
         gallery.search(torch.ones(1, DIM))
 
 
@@ -220,7 +301,7 @@ def test_fifty_kills_lose_nothing(tmp_path):
     rng = np.random.default_rng(0)
     for kill in range(50):
         wanted = len(log.read_text().split()) + int(rng.integers(1, 4))
-        process = context.Process(target=enrol_until_killed, args=(str(folder), str(log), 1000 * kill), daemon=True)
+        process = context.Process(target=enrol_until_killed, args=(str(folder), str(log), 10**6 * kill), daemon=True)
         process.start()
         deadline = time.monotonic() + 60
         while len(log.read_text().split()) < wanted and time.monotonic() < deadline:

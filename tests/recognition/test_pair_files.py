@@ -77,15 +77,15 @@ def test_a_pickle_that_calls_something_is_one_line_and_calls_nothing(tmp_path, p
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ({"a": 1}, "does more than list"),
+        ({"a": 1}, "something other than lists"),
         (([b"a"], [True]), "two for each"),
         (([], []), "two for each"),
-        (([1, 2], [True]), "something else than the bytes"),
-        (([b"a", b"b"], [2]), "something else than booleans"),
-        (([b"a", b"b"], [True], []), "something else"),
-        (b"a", "something else"),
+        (([1, 2], [True]), "only encoded images"),
+        (([b"a", b"b"], [2]), "only booleans"),
+        (([b"a", b"b"], [True], []), "not a .bin file"),
+        (b"a", "not a .bin file"),
         ((np.zeros(3), [True]), "NumPy"),
-        (([np.zeros((2, 2), np.uint8)] * 2, [True]), "no rows of bytes"),
+        (([np.zeros((2, 2), np.uint8)] * 2, [True]), "not rows of bytes"),
         (([np.array([os], dtype=object)] * 2, [True]), "cannot pickle|NumPy|names"),
     ],
 )
@@ -151,8 +151,8 @@ def test_lfw_pairs_with_their_folds(tmp_path):
     [
         (lambda text: text.replace("10\t3", "10\t4", 1), "its first line says"),
         (lambda text: text.replace("10\t3", "ten", 1), "line 1"),
-        (lambda text: text.replace("Person_", "../Person_", 1), "no name of a person"),
-        (lambda text: text.replace("Person_", "Nobody_", 1), "no image"),
+        (lambda text: text.replace("Person_", "../Person_", 1), "not a valid name of a person"),
+        (lambda text: text.replace("Person_", "Nobody_", 1), "Nobody_"),
         (lambda text: text.replace("\t1\t", "\tx\t", 1), "not the number"),
         (lambda text: "", "line 1"),
     ],

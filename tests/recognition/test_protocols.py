@@ -13,8 +13,8 @@ from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.recognition.protocols import PROTOCOLS, read_pairs
 from widemargin.recognition.settings import ProtocolSettings
-from widemargin.training.run import load_run
 from widemargin.training.run_inputs import preprocess_array
+from widemargin.training.run_loading import load_run
 
 
 @pytest.fixture(scope="module")

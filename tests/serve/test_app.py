@@ -6,6 +6,7 @@ import struct
 import threading
 import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from gallery_worker import PixelEmbedder
+from widemargin.io.errors import InputError
 from widemargin.recognition.calibration import Calibration
 from widemargin.recognition.gallery import Gallery
 from widemargin.serve import app as app_module
@@ -65,6 +67,9 @@ def test_two_images_are_compared(gallery):
     unit = torch.nn.functional.normalize(PixelEmbedder().embed([draw(1, 3), draw(1, 4)]))
     assert answer["cosine"] == pytest.approx(float(unit[0] @ unit[1]), abs=1e-6)
     assert 0 < answer["far"] < 1
+    decision = gallery.calibration.threshold(0.01)  # of one comparison, whatever the size of the gallery
+    assert answer["threshold"] == decision.cosine < gallery.acceptance_threshold().cosine
+    assert answer["same"] == (answer["cosine"] >= decision.cosine)
 
 
 def test_enrol_browse_and_remove(gallery):
@@ -78,6 +83,69 @@ def test_enrol_browse_and_remove(gallery):
     )
     assert here.delete("/api/identities/new%20one", headers=WRITE).json() == {"removed": 1}
     assert "new one" not in Gallery(gallery.folder).identities
+
+
+def test_identities_are_listed_in_part(gallery):
+    here = client(gallery)
+    listed = here.get("/api/gallery?search=PERSON&limit=2").json()
+    assert (listed["num_identities"], listed["num_matching"]) == (5, 5)
+    assert [one["identity"] for one in listed["identities"]] == ["person 0", "person 1"]
+    assert [len(one["pictures"]) for one in listed["identities"]] == [2, 2]
+    assert [one["identity"] for one in here.get("/api/gallery?search=n%203").json()["identities"]] == ["person 3"]
+    assert here.get("/api/gallery?limit=0").status_code == 400
+    assert here.get("/api/gallery?limit=1001").status_code == 400
+    assert here.post("/api/identify?top=²", content=encode(draw(2)), headers=WRITE).status_code == 400
+    points = [(point["cosine"], point["far"]) for point in listed["rates"]]
+    assert points == [(point.cosine, point.far) for point in gallery.calibration.points]
+
+
+class SlowEmbedder(PixelEmbedder):
+    """Counts its calls, waits in each until told to go on, and fails for a black image."""
+
+    def __init__(self, calibration):
+        super().__init__(calibration=calibration)
+        self.sizes, self.go_on = [], threading.Event()
+
+    def embed(self, images, **options):
+        self.sizes.append(len(images))
+        self.go_on.wait(10)
+        if any(image.getextrema() == ((0, 0),) * 3 for image in images):
+            raise InputError("a black image")
+        return super().embed(images, **options)
+
+
+def test_images_that_wait_are_searched_together_and_one_failure_is_its_own(gallery):
+    model = SlowEmbedder(gallery.calibration)
+    opened = Gallery(gallery.folder, model)
+    bodies = [encode(draw(k, 9)) for k in range(5)] + [encode(Image.new("RGB", (64, 64)))]
+    with client(opened) as here, ThreadPoolExecutor(6) as pool:
+        first = pool.submit(here.post, "/api/identify?top=1", content=bodies[0], headers=WRITE)
+        while not model.sizes:
+            time.sleep(0.001)
+        rest = [
+            pool.submit(here.post, f"/api/identify?top={top}", content=body, headers=WRITE)
+            for top, body in enumerate(bodies[1:], 1)
+        ]
+        time.sleep(0.5)
+        model.go_on.set()
+        answers = [one.result() for one in (first, *rest)]
+    assert [answer.status_code for answer in answers] == [200] * 5 + [400]
+    assert answers[5].json() == {"error": "a black image"}
+    for k, answer in enumerate(answers[:5]):
+        assert answer.json()["identity"] == f"person {k}"
+        assert len(answer.json()["matches"]) == max(1, k)
+    assert model.sizes == [1, 5, 1, 1, 1, 1, 1]  # together first; then one by one, because one of them failed
+
+
+def test_changes_of_another_process_are_seen(gallery):
+    here = client(gallery)
+    assert here.post("/api/identify", content=encode(draw(60, 1)), headers=WRITE).json()["identity"] is None
+    other = Gallery(gallery.folder, PixelEmbedder())
+    other.add({f"newcomer {k}": [draw(60 + k, n) for n in range(3)] for k in range(4)})
+    other.remove("person 1")  # the segment that the server has read is gone
+    answer = here.post("/api/identify?top=20", content=encode(draw(60, 1)), headers=WRITE).json()
+    assert answer["matches"][0]["identity"] == "newcomer 0"
+    assert "person 1" not in {match["identity"] for match in answer["matches"]}
 
 
 def test_a_read_only_gallery_cannot_be_changed(gallery):
@@ -154,6 +222,7 @@ def test_paths_lead_nowhere(gallery, path):
         {},
         {"X-Widemargin": "1", "Origin": "http://evil.example"},
         {"X-Widemargin": "1", "Origin": "null"},
+        {"X-Widemargin": "1", "Origin": "http://["},
         {"X-Widemargin": "1", "Sec-Fetch-Site": "cross-site"},
     ],
 )
@@ -165,8 +234,9 @@ def test_other_sites_cannot_change_anything(gallery, method, headers):
     assert len(Gallery(gallery.folder)) == 10
 
 
-def test_another_host_name_is_refused(gallery):
-    answer = client(gallery).get("/api/gallery", headers={"Host": "evil.example"})
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "[", ""])
+def test_another_host_name_is_refused(gallery, host):
+    answer = client(gallery).get("/api/gallery", headers={"Host": host})
     assert answer.status_code == 421
 
 
@@ -181,6 +251,7 @@ def test_a_token_is_needed_and_then_kept_in_a_cookie(gallery):
     assert first.headers["location"] == "/"
     assert "httponly" in first.headers["set-cookie"].lower()
     assert here.get("/api/gallery").status_code == 200
+    assert here.get("/?token=ä").status_code == 200  # the cookie counts
 
 
 def test_every_answer_forbids_foreign_content(gallery):
@@ -253,6 +324,7 @@ def test_a_person_identifies_moves_the_threshold_compares_and_enrols(address, br
     page.click("[data-view=browse]")
     assert page.locator("#people figure").count() == 6
     page.fill("#filter", "visitor")
+    page.locator("#count", has_text="1 match").wait_for()
     assert page.locator("#people figure").count() == 1
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     assert problems == []

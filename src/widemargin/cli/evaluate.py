@@ -63,7 +63,7 @@ def add_predict_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="P",
         help="the same, with the cosine that this fraction of the images of the run's unseen classes passes; for a "
-        "table: reject rows like none in training, with this fraction of held-out rows rejected by mistake",
+        "table: reject rows unlike all training rows, at a threshold that rejects this fraction of held-out rows",
     )
     parser.add_argument(
         "--out", metavar="FILE", help="for a table: predictions as .csv or .parquet (default -: CSV on standard output)"

@@ -1,4 +1,4 @@
-"""`widemargin fit`: fit one loss to a table and save the model; `widemargin predict` answers new rows with it."""
+"""`widemargin fit`: fit a loss to a table and save the model, with which `widemargin predict` predicts new rows."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_LOSS,
         metavar="LOSS",
         help=f'a loss such as "{DEFAULT_LOSS}" (the default); the folder of a comparison, for its best loss; or best, '
-        "for that of compare-NAME, or else of a comparison that is made first",
+        "for that of compare-NAME, or if there is none of a comparison that runs first",
     )
     parser.add_argument("--out", required=True, metavar="DIR", help="folder for the model")
-    parser.add_argument("--overwrite", action="store_true", help="replace a model that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing model")
     add_tuning_options(parser)
     parser.add_argument(
         "--calibrate",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit, save, and print what to do with it."""
+    """Fit, save, and print the command that predicts."""
     from ..tabular.fit import fit
 
     model = fit(
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def run_predict_table(model: Any, options: argparse.Namespace) -> None:
-    """Answer the rows of a table with a fitted model."""
+    """Predict the rows of a table with a fitted model."""
     from ..io.errors import InputError
     from ..tabular.predictions import predict_file
 
@@ -88,7 +88,7 @@ def run_predict_table(model: Any, options: argparse.Namespace) -> None:
         if getattr(options, name) is not None:
             raise InputError(f"--{name.replace('_', '-')} is for images; {options.folder} is the model of a table")
     if len(options.inputs) != 1:
-        raise InputError(f"give one table to predict, got {len(options.inputs)}")
+        raise InputError(f"predict reads one table, got {len(options.inputs)}")
     written = predict_file(
         model,
         options.inputs[0],

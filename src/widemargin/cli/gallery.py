@@ -69,7 +69,7 @@ def add_identify_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-far",
         type=float,
         metavar="P",
-        help="rate at which a stranger may be accepted (default 0.01, or the smallest above that is calibrated)",
+        help="rate at which an unknown person may be accepted (default 0.01, or the smallest calibrated rate above it)",
     )
     parser.add_argument(
         "--search", choices=("exact", "faiss", "usearch"), default="exact", help="search library (default exact)"

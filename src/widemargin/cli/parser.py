@@ -15,7 +15,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from ..io.errors import InputError, StoppedError, shorten
+from ..io.errors import InputError, StoppedError, option_style, shorten
 from ..io.text import normalize_flag, one_line, plain_warnings
 
 _OUT_OF_MEMORY_PATTERN = re.compile("can't allocate memory|out of memory|not enough memory")
@@ -155,7 +155,7 @@ def run_command_line(
             top.print_help()
             return 0
         options.argv = words
-        with plain_warnings():
+        with plain_warnings(), option_style(command_line=True):
             code = options.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -15,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=8000, metavar="N", help="port (default 8000)")
     parser.add_argument(
-        "--token", metavar="TEXT", help="needed in every request; made up if the address is not this machine's own"
+        "--token",
+        metavar="TEXT",
+        help="required in every request; generated if the server is reachable from other machines",
     )
     parser.add_argument("--read-only", action="store_true", help="no enrolling or removing")
     parser.set_defaults(run=run)
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
-    from ..io.errors import InputError
+    from ..io.errors import InputError, option_style
     from ..loading import load
 
     try:
@@ -32,11 +34,13 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f'serve needs {error.name}: pip install "widemargin[serve]"') from None
     if not 1 <= options.port <= 65535:
         raise InputError(f"--port must be from 1 to 65535, got {options.port}")
-    serve_gallery(
-        load(options.gallery),
-        options.host,
-        options.port,
-        options.token,
-        options.read_only,
-        on_ready=lambda address: print_escaped(f"open {address} (Ctrl+C ends it)"),
-    )
+    gallery = load(options.gallery)
+    with option_style(command_line=False):  # its clients send JSON with the names of Python
+        serve_gallery(
+            gallery,
+            options.host,
+            options.port,
+            options.token,
+            options.read_only,
+            on_ready=lambda address: print_escaped(f"open {address} (Ctrl+C ends it)"),
+        )

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     parser.description = (
-        "Train a backbone with a loss on images; runs can be resumed. The seeds' flags are accepted too."
+        "Train a backbone with a loss on images; runs can be resumed. "
+        "The flags of the original training scripts are accepted too."
     )
     add_train_arguments(parser)
     parser.add_argument("--out", metavar="DIR", help="run folder (default runs/NAME)")
@@ -103,7 +104,8 @@ def _print_recipes() -> None:
     from ..training.recipes import list_recipes, load_recipe
 
     for name in list_recipes():
-        print_escaped(str(load_recipe(name)))
+        for line in str(load_recipe(name)).splitlines():
+            print_escaped(line)
 
 
 def _find_run(options: argparse.Namespace) -> tuple[TrainConfig, str | Path, str | None]:

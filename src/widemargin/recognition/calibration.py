@@ -23,7 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from ..io.bounded import read_json
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..metrics import pair_counts
 from ..metrics.intervals import MIN_EVENTS, MIN_IDENTITIES, jackknife_interval
 from ..numerics.angles import unit_and_norm
@@ -79,7 +79,7 @@ class Calibration:
         num_identities, sizes = int(labels.max()) + 1, np.bincount(labels)
         if num_identities < MIN_IDENTITIES:
             raise InputError(
-                f"calibration needs at least {MIN_IDENTITIES} identities that training never saw; there are "
+                f"calibration needs at least {MIN_IDENTITIES} identities that were not in training; there are "
                 f"{num_identities}"
             )
         same = int((sizes * (sizes - 1) // 2).sum())
@@ -118,23 +118,24 @@ class Calibration:
         return self.points[-1].far
 
     def smallest_far(self, num_comparisons: int = 1) -> float:
-        """The smallest rate at which a stranger passes in so many comparisons that the pairs support."""
+        """Smallest rate that the pairs support at which an unknown person is accepted in that many comparisons."""
         return -math.expm1(num_comparisons * math.log1p(-self.min_far))
 
     def threshold(self, far: float, num_comparisons: int = 1) -> CalibratedThreshold:
-        """Threshold at which a stranger is accepted at the rate `far` in `num_comparisons` comparisons.
+        """Threshold at which an unknown person is accepted at the rate `far` in `num_comparisons` comparisons.
 
-        An InputError where the calibration has too few pairs for it.
+        Raises an InputError if the calibration has too few pairs for that rate.
         """
         if not 0.0 < far < 1.0:
-            raise InputError(f"target_far (--target-far) must be between 0 and 1, got {far:g}")
+            raise InputError(f"{spell_option('target_far')} must be between 0 and 1, got {far:g}")
         pair_far = -math.expm1(math.log1p(-far) / num_comparisons)
         if pair_far < self.min_far * (1 - 1e-9):
             of_one = "" if num_comparisons == 1 else f" ({pair_far:.2g} for each of {num_comparisons:,} comparisons)"
             raise InputError(
                 f"a false accept rate of {far:g}{of_one} is not supported: the calibration has "
                 f"{self.num_different_pairs:,} pairs of {self.num_identities:,} identities, enough for "
-                f"{self.smallest_far(num_comparisons):.2g}; calibrate on more identities, or give --threshold"
+                f"{self.smallest_far(num_comparisons):.2g}; calibrate on more identities, or give "
+                f"{spell_option('threshold')}"
             )
         logs = np.log([point.far for point in reversed(self.points)])
         at = math.log(min(pair_far, self.points[0].far))
@@ -147,7 +148,7 @@ class Calibration:
         return CalibratedThreshold(cosine, pair_far, low, high, why)
 
     def false_accept_rate(self, cosine: float, num_comparisons: int = 1) -> tuple[float, bool]:
-        """Rate at which a stranger passes a threshold, and whether it is known; else it is an upper or lower bound."""
+        """Rate at which an unknown person passes a threshold, and True if it is exact, else it is a bound."""
         cosines = [point.cosine for point in self.points]
         logs = [math.log(point.far) for point in self.points]
         is_known = cosines[0] <= cosine <= cosines[-1]
@@ -163,7 +164,9 @@ class Calibration:
         """From the contents of a JSON file, which is checked; `where` names it in errors."""
         try:
             if raw["format"] != FORMAT_VERSION:
-                raise InputError(f"{where}: calibration format {format_value(raw['format'])} is not known")
+                raise InputError(
+                    f"{where}: calibration format {format_value(raw['format'])} is not supported by this version"
+                )
             points = tuple(_parse_point(point) for point in raw["points"][: _MAX_POINTS + 1])
             counts = [raw[name] for name in ("num_identities", "num_images", "num_different_pairs")]
             source = raw["source"]
@@ -221,5 +224,5 @@ def _parse_point(raw: Any) -> ThresholdPoint:
 
 
 def _is_monotone(points: Sequence[ThresholdPoint]) -> bool:
-    """Whether rates fall and thresholds rise from point to point."""
+    """True if rates fall and thresholds rise from point to point."""
     return all(a.far > b.far and a.cosine <= b.cosine for a, b in pairwise(points))

@@ -1,4 +1,4 @@
-"""`Gallery`: enrolled identities on disk, and who of them is on a new picture, or nobody.
+"""`Gallery`: enrolled identities on disk, and the identification of new images among them.
 
 A gallery keeps a unit vector and a small picture of every enrolled image. A probe is compared with all of them by
 cosine, exactly, a block of vectors at a time: memory is one block of scores, whatever the size of the gallery. The best
@@ -12,118 +12,33 @@ An identity with several images scores by its nearest image (`reduce="best"`) or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..io.errors import InputError, format_value
-from ..io.locks import lock_folder, write_chunks_atomic
+from ..io.errors import InputError, format_value, spell_option
+from ..io.locks import lock_folder
 from ..metrics.neighbors import build_index, nearest_in_blocks
 from ..numerics.angles import unit_and_norm
 from ..numerics.validation import check_integer
 from . import gallery_files as files
 from .calibration import CalibratedThreshold, Calibration
-from .gallery_files import Entry, GalleryState, SegmentWriter
-from .gallery_images import encode_picture, find_identity_images, list_probe_images, open_item
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from PIL import Image
+from .enrolment import EMBED_BATCH, AddReport, Enrolment, enrol_groups, list_known, to_unit_vectors
+from .gallery_files import Entry, PictureWriter
+from .gallery_images import find_identity_images, list_probe_images, open_item
+from .identification import Embedder, Identification, Match
 
 REDUCTIONS = ("best", "mean")
 SEARCH_BACKENDS = ("exact", "faiss", "usearch")
-_EMBED_BATCH = 64
 _DEFAULT_FAR = 0.01
 _QUERY_ROWS = 1024
-
-
-class Embedder(Protocol):
-    """A model as the gallery needs it; a trained `Run` is one."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the model: equal for equal weights and preprocessing."""
-
-    @property
-    def embedding_dim(self) -> int:
-        """Dimension of the embeddings."""
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """Thresholds by false accept rate, if they were fitted."""
-
-    def embed(self, images: Any, *, batch_size: int = ...) -> Tensor:
-        """Embeddings [N, D] of image files or PIL images."""
-
-    def export(self, *, hub: str | Path | None = ...) -> list[str]:
-        """Write the model to a folder."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """One identity as a candidate for a probe."""
-
-    identity: str
-    cosine: float
-    source: str = ""
-    """Enrolled image that is nearest to the probe."""
-    picture: Path | None = None
-    """Its small picture."""
-
-
-@dataclass(frozen=True)
-class Identification:
-    """Result of `Gallery.identify` for one probe."""
-
-    source: str
-    matches: tuple[Match, ...]
-    """Nearest identities, best first."""
-    threshold: float | None
-    """Cosine from which the best one is accepted; None if nothing decides."""
-    why: str = ""
-    """Where the threshold comes from."""
-
-    @property
-    def identity(self) -> str | None:
-        """The accepted identity; None if the probe is unknown."""
-        is_accepted = self.matches and (self.threshold is None or self.matches[0].cosine >= self.threshold)
-        return self.matches[0].identity if is_accepted else None
-
-    def to_rows(self) -> list[dict[str, Any]]:
-        """A row per match, for a table."""
-        return [
-            {
-                "image": self.source,
-                "identity": self.identity or "unknown",
-                "rank": rank,
-                "candidate": match.identity,
-                "cosine": match.cosine,
-                "nearest_image": match.source,
-                "threshold": self.threshold,
-            }
-            for rank, match in enumerate(self.matches, 1)
-        ]
-
-    def __str__(self) -> str:
-        near = ", ".join(f"{match.identity} {match.cosine:.4f}" for match in self.matches)
-        return f"{self.source}: {self.identity or 'unknown'} ({near})"
-
-
-@dataclass(frozen=True)
-class AddReport:
-    """Result of `Gallery.add`: how many images were enrolled, and notes on those that were not."""
-
-    added: int
-    identities: int
-    notes: tuple[str, ...] = ()
 
 
 class Gallery:
@@ -133,6 +48,7 @@ class Gallery:
         self.folder = Path(folder)
         self._embedder = embedder
         self.backend = "exact"
+        self._entry_cache = files.EntryCache()
         self.reload()
 
     @classmethod
@@ -146,26 +62,37 @@ class Gallery:
         """
         folder = Path(folder)
         if reduce not in REDUCTIONS:
-            raise InputError(f"reduce (--reduce) is one of {', '.join(REDUCTIONS)}, got {format_value(reduce)}")
+            raise InputError(
+                f"{spell_option('reduce')} must be one of {', '.join(REDUCTIONS)}, got {format_value(reduce)}"
+            )
         with lock_folder(folder):
             if (folder / files.GALLERY_FILE).exists():
-                raise InputError(f"{folder}: there is a gallery already; use gallery add, or choose another folder")
+                raise InputError(f"{folder}: contains a gallery already; add images to it, or choose another folder")
             model.export(hub=folder / files.MODEL_FOLDER)
             calibration = None if model.calibration is None else model.calibration.to_dict()
-            state = GalleryState(model.fingerprint, model.embedding_dim, reduce, calibration=calibration)
+            state = files.GalleryState(model.fingerprint, model.embedding_dim, reduce, calibration=calibration)
             files.write_state(folder, state)
         return cls(folder, model)
 
     def reload(self) -> None:
         """Read the state of the folder again, as other processes have left it."""
+        self._version = files.read_version(self.folder)  # first: a change in between is then seen the next time
         self.state = files.read_state(self.folder)
         where = str(self.folder / files.GALLERY_FILE)
         raw = self.state.calibration
         self.calibration = None if raw is None else Calibration.from_dict(raw, where)
         self._entries: list[Entry] | None = None
+        self._vectors: list[NDArray[np.float32]] | None = None
         self._means: tuple[Tensor, list[Entry]] | None = None
         self._counts: dict[str, int] | None = None
         self._index: Any = None
+
+    def reload_if_changed(self) -> bool:
+        """Reload if others have changed the folder; return whether that was so."""
+        if self._version == files.read_version(self.folder):
+            return False
+        self.reload()
+        return True
 
     # ---------------------------------------------------------------- contents
 
@@ -182,7 +109,8 @@ class Gallery:
     def _check_model(self, model: Embedder) -> None:
         if model.fingerprint != self.state.fingerprint:
             raise InputError(
-                f"{self.folder}: its embeddings are of another model (fingerprint {self.state.fingerprint[:12]}, this "
+                f"{self.folder}: its embeddings were computed by another model (fingerprint "
+                f"{self.state.fingerprint[:12]}, this "
                 f"model has {model.fingerprint[:12]}); make a new gallery with this model"
             )
 
@@ -190,7 +118,7 @@ class Gallery:
     def entries(self) -> list[Entry]:
         """All enrolled images, in the order of their vectors."""
         if self._entries is None:
-            self._entries = [entry for part in self.state.segments for entry in files.read_entries(self.folder, part)]
+            self._entries = self._entry_cache.read(self.folder, self.state.segments)
         return self._entries
 
     @property
@@ -208,7 +136,10 @@ class Gallery:
 
     def vectors(self) -> list[NDArray[np.float32]]:
         """Unit vectors of all entries, a memory-mapped array [rows, D] for each segment."""
-        return [files.map_vectors(self.folder, part, self.state.embedding_dim) for part in self.state.segments]
+        if self._vectors is None:
+            dim = self.state.embedding_dim
+            self._vectors = [files.map_vectors(self.folder, part, dim) for part in self.state.segments]
+        return self._vectors
 
     def picture_path(self, entry: Entry) -> Path | None:
         """The small picture of an entry."""
@@ -236,98 +167,76 @@ class Gallery:
             on_progress: called with 1.0 after every image.
         """
         if on_bad_image not in ("stop", "skip"):
-            raise InputError(f"on_bad_image (--on-bad-image) is stop or skip, got {format_value(on_bad_image)}")
+            raise InputError(f"{spell_option('on_bad_image')} must be stop or skip, got {format_value(on_bad_image)}")
         if model is not None:
             self._check_model(model)
         groups = find_identity_images(images)
+        pictures = PictureWriter(self.folder)
         with self._write_access():
-            known = {(entry.identity, entry.picture or entry.source) for entry in self.entries}
-            vectors, entries, pictures, notes = self._embed_groups(
-                groups, known, on_bad_image == "skip", keep_pictures, on_progress
+            has_images = any(not isinstance(items, Tensor | np.ndarray) for items in groups.values())
+            found = enrol_groups(
+                groups,
+                self.state.embedding_dim,
+                lambda: self.embedder,
+                list_known(self.entries, groups) if has_images else set(),
+                pictures if keep_pictures else None,
+                skip_bad=on_bad_image == "skip",
+                on_progress=on_progress,
             )
-            if entries:
-                self._append(vectors, entries, pictures)
-        return AddReport(len(entries), len({entry.identity for entry in entries}), tuple(notes))
+            pictures.sync()
+            self._append(found)
+        return found.report()
 
-    def _embed_groups(
+    def add_embeddings(
         self,
-        groups: Mapping[str, Any],
-        known: set[tuple[str, str]],
-        skip_bad: bool,
-        keep_pictures: bool,
-        on_progress: Callable[[float], None],
-    ) -> tuple[NDArray[np.float32], list[Entry], dict[str, bytes], list[str]]:
-        """Unit vectors, entries, and pictures by name of what is to be enrolled."""
-        parts: list[NDArray[np.float32]] = []
-        entries: list[Entry] = []
-        pictures: dict[str, bytes] = {}
-        notes: list[str] = []
-        batch: list[tuple[Image.Image, Entry]] = []
-        num_repeated = 0
+        x: Tensor | NDArray[Any],
+        identities: Sequence[str],
+        *,
+        sources: Sequence[str] | None = None,
+        model: Embedder | None = None,
+    ) -> AddReport:
+        """Enrol embeddings [N, D] of the gallery's model; all of them or none.
 
-        def embed_batch() -> None:
-            if batch:
-                parts.append(self._unit_vectors(self.embedder.embed([image for image, _ in batch])))
-                entries.extend(entry for _, entry in batch)
-                batch.clear()
+        This is the fast way to enrol very many: `add` takes a mapping with an item for each identity.
 
-        for identity, items in groups.items():
-            files.check_identity(identity)
-            if isinstance(items, Tensor | np.ndarray):
-                embed_batch()
-                parts.append(self._unit_vectors(torch.as_tensor(items)))
-                entries.extend(Entry(identity) for _ in range(len(items)))
-                continue
-            for item in items:
-                try:
-                    image, source, digest = open_item(item)
-                except InputError as error:
-                    if not skip_bad:
-                        raise
-                    notes.append(f"skipped: {error}")
-                    continue
-                finally:
-                    on_progress(1.0)
-                picture = f"{digest}.jpg"
-                if (identity, picture if keep_pictures else source) in known:
-                    num_repeated += 1
-                    continue
-                known.add((identity, picture if keep_pictures else source))
-                if keep_pictures:
-                    pictures[picture] = encode_picture(image)
-                batch.append((image, Entry(identity, source, picture if keep_pictures else "")))
-                if len(batch) == _EMBED_BATCH:
-                    embed_batch()
-        embed_batch()
-        if num_repeated:
-            notes.append(f"{num_repeated:,} images are enrolled already under the same identity")
-        empty = np.empty((0, self.state.embedding_dim), np.float32)
-        return np.concatenate(parts) if parts else empty, entries, pictures, notes
-
-    def _unit_vectors(self, x: Tensor) -> NDArray[np.float32]:
-        if x.ndim != 2 or x.shape[1] != self.state.embedding_dim:
-            raise InputError(f"embeddings must be [n, {self.state.embedding_dim}], got {list(x.shape)}")
-        unit, norm = unit_and_norm(x.detach().float().cpu())
-        if not bool(torch.isfinite(unit).all()) or bool((norm == 0).any()):
-            raise InputError("an embedding is zero or not finite; it cannot be compared by cosine")
-        return unit.numpy()
+        Args:
+            x: embeddings, of any length; they are stored as unit vectors.
+            identities: the identity of each row.
+            sources: where each row comes from, such as a file name.
+            model: the model that computed them, to check that it is the gallery's.
+        """
+        if model is not None:
+            self._check_model(model)
+        found = Enrolment(self.state.embedding_dim)
+        found.add_rows(torch.as_tensor(x), identities, sources)
+        with self._write_access():
+            self._append(found)
+        return found.report()
 
     @contextmanager
     def _write_access(self) -> Iterator[None]:
         """The folder locked, its present state, without what a killed writer has left."""
         with lock_folder(self.folder):
-            self.reload()
-            files.delete_leftovers(self.folder, self.state, {entry.picture for entry in self.entries})
-            yield
+            self._delete_leftovers()
+            try:
+                yield
+            except BaseException:
+                with suppress(InputError, OSError):
+                    self._delete_leftovers()
+                raise
 
-    def _append(self, vectors: NDArray[np.float32], entries: list[Entry], pictures: dict[str, bytes]) -> None:
-        """Write pictures and a segment, then the state. Small segments at the end are merged with the new one."""
-        for name, data in pictures.items():
-            path = self.folder / files.PICTURES_FOLDER / name
-            if not path.exists():
-                write_chunks_atomic(path, [data])
-        kept, parts = list(self.state.segments), [vectors]
-        while kept and kept[-1].rows <= len(entries):  # sizes double, so that there are few segments
+    def _delete_leftovers(self) -> None:
+        """Delete what the state on disk does not refer to; after an interruption that may be the old or the new one."""
+        self.reload()
+        files.delete_leftovers(self.folder, self.state, {entry.picture for entry in self.entries})
+
+    def _append(self, found: Enrolment) -> None:
+        """Write new segments, then the state. Small segments at the end are merged with the new ones."""
+        if not found.entries:
+            return
+        kept, parts, entries = list(self.state.segments), list(found.vectors), found.entries
+        # Sizes double, so that there are few segments and a row is seldom written again.
+        while kept and kept[-1].rows <= len(entries) and files.can_grow(self.folder, kept[-1]):
             last = kept.pop()
             parts.insert(0, files.map_vectors(self.folder, last, self.state.embedding_dim))
             entries = files.read_entries(self.folder, last) + entries
@@ -336,22 +245,15 @@ class Gallery:
     def _commit(
         self, kept: Sequence[files.Segment], parts: Sequence[NDArray[np.float32]], entries: Sequence[Entry]
     ) -> None:
-        """Write one new segment, make it and `kept` the gallery, and delete what it replaces."""
-        writer = SegmentWriter(self.folder, self.state)
-        try:
-            new = [writer.write(parts, entries)] if entries else []
-            state = replace(
-                self.state, segments=(*kept, *new), next_segment=self.state.next_segment + len(writer.created) // 2
-            )
-            files.write_state(self.folder, state)
-        except BaseException:
-            writer.discard()
-            raise
+        """Write new segments, make them and `kept` the gallery, and delete the segments that they replace."""
+        new = files.write_segments(self.folder, self.state.next_segment, parts, entries)
+        state = replace(self.state, segments=(*kept, *new), next_segment=self.state.next_segment + len(new))
+        files.write_state(self.folder, state)
         self.reload()
-        files.delete_leftovers(self.folder, self.state, {entry.picture for entry in self.entries})
+        files.delete_leftovers(self.folder, self.state)
 
     def remove(self, identity: str, *, source: str | None = None) -> int:
-        """Remove an identity, or one of its images by its `source`; return the number of vectors that are gone.
+        """Remove an identity, or one of its images by its `source`; return the number of removed vectors.
 
         Segments that held them are written again without them, and the old files and pictures are deleted.
         """
@@ -359,7 +261,7 @@ class Gallery:
             drop = [e.identity == identity and (source is None or e.source == source) for e in self.entries]
             if not any(drop):
                 what = format_value(identity) + ("" if source is None else f" with the image {format_value(source)}")
-                raise InputError(f"{self.folder}: there is no identity {what}; gallery list names them")
+                raise InputError(f"{self.folder}: there is no identity {what} (`gallery list` prints all)")
             kept: list[files.Segment] = []
             parts: list[NDArray[np.float32]] = []
             entries: list[Entry] = []
@@ -374,16 +276,17 @@ class Gallery:
                 parts.append(files.map_vectors(self.folder, segment, self.state.embedding_dim)[~gone])
                 entries += [entry for entry, is_gone in zip(self.entries[rows], gone, strict=True) if not is_gone]
             self._commit(kept, parts, entries)
+            self._delete_leftovers()
         return sum(drop)
 
     # ---------------------------------------------------------------- search
 
     def search(self, x: Tensor, top: int = 5) -> list[tuple[Match, ...]]:
         """The nearest identities of embeddings [N, D], best first, at most `top` for each."""
-        check_integer("top (--top)", top, 1)
+        check_integer(spell_option("top"), top, 1)
         if not len(self):
-            raise InputError(f"{self.folder}: nobody is enrolled; use gallery add")
-        unit = torch.from_numpy(self._unit_vectors(x))
+            raise InputError(f"{self.folder}: the gallery is empty; enrol images first (gallery add)")
+        unit = torch.from_numpy(to_unit_vectors(x, self.state.embedding_dim))
         found: list[tuple[Match, ...]] = []
         for start in range(0, len(unit), _QUERY_ROWS):
             found += self._search_block(unit[start : start + _QUERY_ROWS], top)
@@ -397,14 +300,16 @@ class Gallery:
                 tuple(self._match(examples[place], cosine) for cosine, place in zip(row, at, strict=True))
                 for row, at in zip(cosines.tolist(), places.tolist(), strict=True)
             ]
-        depth = min(len(self), top)
-        while True:  # several of the nearest images may be of one identity
-            cosines, places = self.search_vectors(unit, depth)
-            rows = [self._best_per_identity(*row, top) for row in zip(cosines.tolist(), places.tolist(), strict=True)]
-            wanted = min(top, len(self.identities))
-            if depth == len(self) or all(len(row) >= wanted for row in rows):
-                return rows
+        wanted, depth = min(top, len(self.identities)), min(len(self), top)
+        found: list[tuple[Match, ...]] = [()] * len(unit)
+        missing = list(range(len(unit)))
+        while missing:  # several of the nearest images may be of one identity: look further for those probes
+            cosines, places = self.search_vectors(unit[missing], depth)
+            for row, values, at in zip(missing, cosines.tolist(), places.tolist(), strict=True):
+                found[row] = self._best_per_identity(values, at, top)
+            missing = [row for row in missing if len(found[row]) < wanted] if depth < len(self) else []
             depth = min(len(self), 4 * depth)
+        return found
 
     def _best_per_identity(self, cosines: list[float], places: list[int], top: int) -> tuple[Match, ...]:
         best: dict[str, Match] = {}
@@ -431,9 +336,11 @@ class Gallery:
     def use_backend(self, backend: str) -> None:
         """Choose the search: `exact`, or an index of `faiss` (exact) or `usearch` (approximate) in memory."""
         if backend not in SEARCH_BACKENDS:
-            raise InputError(f"backend is one of {', '.join(SEARCH_BACKENDS)}, got {format_value(backend)}")
+            raise InputError(
+                f"the search backend must be one of {', '.join(SEARCH_BACKENDS)}, got {format_value(backend)}"
+            )
         if backend != "exact" and self.state.reduce == "mean":
-            raise InputError("an index holds images, and this gallery compares means: use the exact search")
+            raise InputError("an index holds single images, but this gallery compares means: use the exact search")
         self.backend, self._index = backend, None
 
     def index_recall(self, depth: int = 5, num_queries: int = 1000) -> float:
@@ -465,29 +372,36 @@ class Gallery:
         return max(1, len(self.identities) if self.state.reduce == "mean" else len(self))
 
     def acceptance_threshold(
-        self, *, threshold: float | None = None, target_far: float | None = None
+        self,
+        *,
+        threshold: float | None = None,
+        target_far: float | None = None,
+        num_comparisons: int | None = None,
     ) -> CalibratedThreshold | None:
         """The cosine from which a match is accepted: as given, or the calibrated one; None without a calibration.
 
-        `target_far` is the rate at which a stranger is accepted as anybody in this gallery. By default it is 1 %, or
-        the smallest rate above that the calibration supports.
+        `target_far` is the rate at which an unknown person is accepted as any identity of this gallery, or in
+        `num_comparisons` comparisons. By default it is 1 %, or the smallest rate above that the calibration supports.
         """
+        num_comparisons = num_comparisons or self.num_comparisons
         if threshold is not None and target_far is not None:
-            raise InputError("threshold (--threshold) and target_far (--target-far) both decide: use one of them")
+            raise InputError(
+                f"{spell_option('threshold')} and {spell_option('target_far')} both set the threshold: use one of them"
+            )
         if threshold is not None:
             if not -1.0 <= threshold <= 1.0:
-                raise InputError(f"threshold (--threshold) must be a cosine from -1 to 1, got {threshold:g}")
+                raise InputError(f"{spell_option('threshold')} must be a cosine from -1 to 1, got {threshold:g}")
             return CalibratedThreshold(float(threshold), float("nan"), None, None, "as given")
         if self.calibration is None:
             if target_far is None:
                 return None
             raise InputError(
                 f"{self.folder}: its model has no calibration; run widemargin calibrate before the gallery is made, or "
-                "give threshold (--threshold)"
+                f"give {spell_option('threshold')}"
             )
         if target_far is None:
-            target_far = max(_DEFAULT_FAR, self.calibration.smallest_far(self.num_comparisons) * (1 + 1e-9))
-        return self.calibration.threshold(target_far, self.num_comparisons)
+            target_far = max(_DEFAULT_FAR, self.calibration.smallest_far(num_comparisons) * (1 + 1e-9))
+        return self.calibration.threshold(target_far, num_comparisons)
 
     def stranger_rate(self, cosine: float, max_probes: int = 1000) -> tuple[float, int]:
         """Rate at which enrolled images pass a threshold when their own identity is taken out, and their number.
@@ -512,24 +426,24 @@ class Gallery:
     def identify(
         self, images: Any, *, top: int = 5, threshold: float | None = None, target_far: float | None = None
     ) -> list[Identification]:
-        """Who is on each image, or nobody.
+        """Identify each image, or reject it as unknown.
 
         Args:
             images: image files, a folder of them, or PIL images.
             top: number of identities to return for each.
             threshold: cosine from which the best identity is accepted; by default the calibrated one.
-            target_far: rate at which a stranger may be accepted, 0.01 by default.
+            target_far: rate at which an unknown person may be accepted, 0.01 by default.
         """
         decision = self.acceptance_threshold(threshold=threshold, target_far=target_far)
         items = list_probe_images(images)
         found: list[Identification] = []
-        for start in range(0, len(items), _EMBED_BATCH):
-            opened = [open_item(item) for item in items[start : start + _EMBED_BATCH]]
-            matches = self.search(self.embedder.embed([image for image, _, _ in opened]), top)
+        for start in range(0, len(items), EMBED_BATCH):
+            opened = [open_item(item) for item in items[start : start + EMBED_BATCH]]
+            matches = self.search(self.embedder.embed([image for image, _ in opened]), top)
             found += [
                 Identification(
                     source, row, None if decision is None else decision.cosine, "" if decision is None else decision.why
                 )
-                for (_, source, _), row in zip(opened, matches, strict=True)
+                for (_, source), row in zip(opened, matches, strict=True)
             ]
         return found

@@ -19,8 +19,9 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,10 +40,11 @@ _MAX_DIMENSION = 1 << 16
 _MAX_IDENTITY_LENGTH = 300
 _BLOCK_ROWS = 16_384
 _COPY_ROWS = 65_536  # rows copied at a time when segments are merged
+SEGMENT_ROWS = 131_072
+SEGMENT_TEXT_BYTES = 32 << 20  # of the entries of a segment: less than `bounded.read_json` reads
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One enrolled image: its identity, where it came from, and the name of its picture (empty if none is kept)."""
 
     identity: str
@@ -83,7 +85,9 @@ def read_state(folder: Path) -> GalleryState:
     try:
         raw = bounded.read_json(path)
     except FileNotFoundError:
-        raise InputError(f"{path}: not there; make a gallery with widemargin gallery create") from None
+        raise InputError(
+            f"{path}: not found; create a gallery with `widemargin gallery create` or widemargin.Gallery.create"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     try:
@@ -114,11 +118,21 @@ def read_state(folder: Path) -> GalleryState:
     return state
 
 
+def read_version(folder: Path) -> tuple[int, int] | None:
+    """What changes with every change of a gallery: inode and time of `gallery.json`; None where there is none."""
+    with suppress(OSError):
+        about = (folder / GALLERY_FILE).stat()
+        return about.st_ino, about.st_mtime_ns
+    return None
+
+
 def write_state(folder: Path, state: GalleryState) -> None:
     """Replace `gallery.json`; from here on the new state is the gallery."""
+    if len(state.segments) > MAX_SEGMENTS:
+        raise InputError(f"{folder}: more than {MAX_SEGMENTS:,} segments, the limit; make a second gallery")
     text = json.dumps({"kind": "gallery", "format": FORMAT_VERSION, **asdict(state)}, indent=1, ensure_ascii=False)
     write_text_atomic(folder / GALLERY_FILE, text)
-    _sync_folder(folder)
+    _sync_path(folder)
 
 
 def _parse_segment(raw: Any) -> Segment:
@@ -163,7 +177,7 @@ def read_entries(folder: Path, segment: Segment) -> list[Entry]:
         if len(entries) != segment.rows:
             raise ValueError("a row is malformed")
     except FileNotFoundError:
-        raise InputError(f"{path}: not there; the gallery is damaged, restore a copy of it") from None
+        raise InputError(f"{path}: missing; the gallery is damaged, restore a copy of it") from None
     except (KeyError, TypeError, ValueError, IndexError, OSError) as error:
         if isinstance(error, InputError):
             raise
@@ -172,7 +186,7 @@ def read_entries(folder: Path, segment: Segment) -> list[Entry]:
 
 
 def is_picture_name(name: Any) -> bool:
-    """Whether this is a file name that we write: hexadecimal digits and a suffix, no path."""
+    """True if this is a file name that we write: hexadecimal digits and a suffix, no path."""
     if not isinstance(name, str):
         return False
     stem, dot, suffix = name.partition(".")
@@ -181,69 +195,146 @@ def is_picture_name(name: Any) -> bool:
 
 def check_identity(identity: Any) -> str:
     """An identity's name if it can be one; else an InputError."""
-    if not isinstance(identity, str) or not identity.strip() or len(identity) > _MAX_IDENTITY_LENGTH:
+    is_name = isinstance(identity, str) and bool(identity.strip()) and len(identity) <= _MAX_IDENTITY_LENGTH
+    if not is_name or (not identity.isascii() and any("\ud800" <= character <= "\udfff" for character in identity)):
         raise InputError(
-            f"an identity is a name of 1 to {_MAX_IDENTITY_LENGTH} characters, got {format_value(identity)}"
+            f"an identity is a name of 1 to {_MAX_IDENTITY_LENGTH} characters in UTF-8, got {format_value(identity)}"
         )
-    return identity
+    return str(identity)
+
+
+def can_grow(folder: Path, segment: Segment) -> bool:
+    """True if a segment is small enough to be merged with new rows."""
+    with suppress(OSError):
+        text_bytes = (folder / f"{segment.name}.json").stat().st_size
+        return segment.rows <= SEGMENT_ROWS // 2 and text_bytes <= SEGMENT_TEXT_BYTES // 4
+    return False
+
+
+def _max_text_bytes(entry: Entry) -> int:
+    """Upper bound on the bytes of an entry in JSON: a character takes up to two, or six if it is not plain."""
+    text = entry.identity + entry.source
+    return (2 if text.isascii() and text.isprintable() else 6) * len(text) + 100
+
+
+def _split_rows(entries: Sequence[Entry]) -> Iterator[slice]:
+    """Rows of each segment to write, within the bounds of a segment."""
+    start, size = 0, 0
+    for row, entry in enumerate(entries):
+        added = _max_text_bytes(entry)
+        if row - start == SEGMENT_ROWS or (size + added > SEGMENT_TEXT_BYTES and row > start):
+            yield slice(start, row)
+            start, size = row, 0
+        size += added
+    if entries:
+        yield slice(start, len(entries))
+
+
+def write_segments(
+    folder: Path, first_number: int, parts: Sequence[NDArray[np.float32]], entries: Sequence[Entry]
+) -> list[Segment]:
+    """Write vectors, part after part, and their entries as segments numbered from `first_number`.
+
+    They are not in use until `write_state`.
+    """
+    segments = []
+    for number, rows in enumerate(_split_rows(entries), first_number):
+        segment = Segment(f"segment-{number:06d}", rows.stop - rows.start)
+        write_chunks_atomic(folder / f"{segment.name}.f32", _iter_bytes(parts, rows))
+        text = bounded.dumps_one_line_per_key(_entry_columns(entries[rows]), ensure_ascii=False)
+        write_text_atomic(folder / f"{segment.name}.json", text)
+        segments.append(segment)
+    return segments
+
+
+def _entry_columns(entries: Sequence[Entry]) -> dict[str, list[Any]]:
+    names = sorted({entry.identity for entry in entries})
+    place = {identity: k for k, identity in enumerate(names)}
+    return {
+        "identities": names,
+        "identity": [place[entry.identity] for entry in entries],
+        "source": [entry.source for entry in entries],
+        "picture": [entry.picture for entry in entries],
+    }
+
+
+def _iter_bytes(parts: Sequence[NDArray[np.float32]], rows: slice) -> Iterator[memoryview]:
+    """The bytes of some rows of all parts together."""
+    for part, begin in zip(parts, accumulate((len(part) for part in parts), initial=0), strict=False):
+        first, last = max(0, rows.start - begin), min(len(part), rows.stop - begin)
+        for start in range(first, last, _COPY_ROWS):
+            yield np.ascontiguousarray(part[start : min(start + _COPY_ROWS, last)], dtype=np.float32).data.cast("B")
 
 
 @dataclass
-class SegmentWriter:
-    """Writes new segments next to those in use; nothing counts until `write_state`."""
+class PictureWriter:
+    """Writes small pictures while images are enrolled.
+
+    A picture counts only when an entry of `gallery.json` refers to it, and others are deleted as leftovers. So all of
+    them are made durable together (`sync`), which is much faster than one by one.
+    """
 
     folder: Path
-    state: GalleryState
     created: list[Path] = field(default_factory=list)
 
-    def write(self, parts: Sequence[NDArray[np.float32]], entries: Sequence[Entry]) -> Segment:
-        """A segment of these vectors, part after part, and their entries."""
-        name = f"segment-{self.state.next_segment + len(self.created) // 2:06d}"
-        names = sorted({entry.identity for entry in entries})
-        place = {identity: k for k, identity in enumerate(names)}
-        columns = {
-            "identities": names,
-            "identity": [place[entry.identity] for entry in entries],
-            "source": [entry.source for entry in entries],
-            "picture": [entry.picture for entry in entries],
-        }
-        vectors_path, entries_path = self.folder / f"{name}.f32", self.folder / f"{name}.json"
-        self.created += [vectors_path, entries_path]
-        write_chunks_atomic(vectors_path, _iter_bytes(parts))
-        write_text_atomic(entries_path, bounded.dumps_one_line_per_key(columns, ensure_ascii=False))
-        return Segment(name, len(entries))
+    def write(self, name: str, data: bytes) -> None:
+        """Write a picture; an existing file of that name has the same content."""
+        place = self.folder / PICTURES_FOLDER
+        if not self.created:
+            if place.is_symlink():
+                raise InputError(f"{place}: a symbolic link, which is not followed")
+            place.mkdir(exist_ok=True)
+        path = place / name
+        with suppress(FileExistsError), path.open("xb") as file:
+            self.created.append(path)
+            file.write(data)
 
-    def discard(self) -> None:
-        """Delete what was written, after a failure."""
+    def sync(self) -> None:
+        """Make the pictures durable."""
         for path in self.created:
+            _sync_path(path)
+        if self.created:
+            _sync_path(self.folder / PICTURES_FOLDER)
+
+
+class EntryCache:
+    """Entries by segment. Segments never change, so that only new ones are read when a gallery is read again."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[Any, ...], list[Entry]] = {}
+
+    def read(self, folder: Path, segments: Sequence[Segment]) -> list[Entry]:
+        """Entries of all segments, one after the other."""
+        found: dict[tuple[Any, ...], list[Entry]] = {}
+        for segment in segments:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                about = (folder / f"{segment.name}.json").stat()
+                key = (segment, about.st_ino, about.st_mtime_ns, about.st_size)
+                found[key] = self._entries.get(key) or read_entries(folder, segment)
+                continue
+            read_entries(folder, segment)  # says what is wrong
+        self._entries = found
+        return list(chain.from_iterable(found.values()))
 
 
-def _iter_bytes(parts: Sequence[NDArray[np.float32]]) -> Iterator[bytes]:
-    for part in parts:
-        for start in range(0, len(part), _COPY_ROWS):
-            yield np.ascontiguousarray(part[start : start + _COPY_ROWS], dtype=np.float32).tobytes()
-
-
-def delete_leftovers(folder: Path, state: GalleryState, pictures: set[str]) -> list[str]:
-    """Delete segment files and pictures that no entry refers to; return their names."""
+def delete_leftovers(folder: Path, state: GalleryState, pictures: set[str] | None = None) -> list[str]:
+    """Delete segment files that the state does not list, and pictures beyond `pictures`; return their names."""
     used = {f"{segment.name}{suffix}" for segment in state.segments for suffix in (".f32", ".json")}
     stale = [path for path in folder.glob("segment-*") if path.name not in used]
     picture_folder = folder / PICTURES_FOLDER
-    if picture_folder.is_dir() and not picture_folder.is_symlink():
+    if pictures is not None and picture_folder.is_dir() and not picture_folder.is_symlink():
         stale += [path for path in picture_folder.iterdir() if path.name not in pictures]
     for path in stale:
         path.unlink(missing_ok=True)
     if stale:
-        _sync_folder(folder)
+        _sync_path(folder)
     return [path.name for path in stale]
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable, where the system can."""
+def _sync_path(path: Path) -> None:
+    """Make a file, or the renames in a folder, durable, where the system can."""
     with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -1,4 +1,4 @@
-"""Images of a gallery: found by identity, opened with their digest, and kept as small pictures."""
+"""Images of a gallery: found by identity, opened, hashed, and kept as small pictures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def find_identity_images(images: str | Path | Mapping[str, Any]) -> dict[str, An
     found = {name: paths for name, paths in found.items() if paths}
     if not found:
         raise InputError(
-            f"{root}: no folder with images in it; put the images of each identity into a folder of its name"
+            f"{root}: contains no folder with images; put the images of each identity into a folder with its name"
         )
     return found
 
@@ -57,19 +57,27 @@ def list_probe_images(images: Any) -> list[Any]:
     return found
 
 
-def open_item(item: Any) -> tuple[Image.Image, str, str]:
-    """An image as RGB, its name, and the SHA-256 of its file or of its pixels."""
+def open_item(item: Any) -> tuple[Image.Image, str]:
+    """An image as RGB, and its name."""
     from PIL import Image
 
-    from ..data.images.decode import hash_file, read_image
+    from ..data.images.decode import read_image
 
     if isinstance(item, str | Path):
-        path = Path(item)
-        return read_image(path), str(item), hash_file(path).sha256
+        source = str(item).encode(errors="surrogateescape").decode(errors="backslashreplace")  # a name may be no UTF-8
+        return read_image(Path(item)), source
     if isinstance(item, Image.Image):
-        image = item.convert("RGB")
-        return image, "", hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
+        return (item if item.mode == "RGB" else item.convert("RGB")), ""
     raise InputError(f"an image is a file or a PIL image, got {type(item).__name__}")
+
+
+def hash_item(item: Any, image: Image.Image) -> str:
+    """SHA-256 of the file of an item that `open_item` opened as `image`, or of its pixels if it is no file."""
+    from ..data.images.decode import hash_file
+
+    if isinstance(item, str | Path):
+        return hash_file(Path(item)).sha256
+    return hashlib.sha256(repr(image.size).encode() + image.tobytes()).hexdigest()
 
 
 def encode_picture(image: Image.Image) -> bytes:

@@ -24,7 +24,7 @@ from torch import Tensor
 from ..data.images.decode import IMAGE_SUFFIXES, ImageFile
 from ..data.images.packed import FileSlice
 from ..io.bounded import read_bounded_file, read_stream
-from ..io.errors import InputError, shorten
+from ..io.errors import InputError, shorten, spell_option
 from ..io.pickled_lists import ByteSpan, read_pickled_lists
 from ..metrics.roc import NUM_FOLDS, fold_accuracies
 from . import protocols
@@ -88,11 +88,11 @@ def read_lfw_pairs(path: Path, image_dir: str | Path | None = None) -> PairList:
     lines = _read_text_lines(path)
     head = lines[0].split() if lines else []
     if not 1 <= len(head) <= 2 or not all(word.isdecimal() and 0 < int(word) <= 10**7 for word in head):
-        raise InputError(f"{path}, line 1: LFW's pairs begin with the numbers of folds and of pairs per fold")
+        raise InputError(f"{path}, line 1: expected the number of folds and the number of pairs per fold")
     num_folds, count = (1, int(head[0])) if len(head) == 1 else (int(head[0]), int(head[1]))
     rows = [(number, line.split("\t") if "\t" in line else line.split()) for number, line in enumerate(lines[1:], 2)]
     if len(rows) != 2 * num_folds * count:
-        raise InputError(f"{path}: {len(rows):,} pairs, its first line says {num_folds:,} folds of 2 × {count:,}")
+        raise InputError(f"{path}: {len(rows):,} pairs, but its first line says {num_folds:,} folds of 2 × {count:,}")
     files, parts = _Numbering(), []
     for place, (number, words) in enumerate(rows):
         is_same = place % (2 * count) < count
@@ -103,7 +103,7 @@ def read_lfw_pairs(path: Path, image_dir: str | Path | None = None) -> PairList:
         a, b = ((words[0], words[1]), (words[0], words[2])) if is_same else ((words[0], words[1]), (words[2], words[3]))
         pair = [files.number((_check_person(name, where), _check_number(digits, where))) for name, digits in (a, b)]
         if not is_same and a[0] == b[0]:
-            raise InputError(f"{where}: a pair of two people, both called {shorten(a[0])!r}")
+            raise InputError(f"{where}: expected two different people, got {shorten(a[0])!r} twice")
         parts.append((*pair, is_same, place // (2 * count)))
     people: list[tuple[str, int]] = files.items
     first, second, same, folds = (np.array(column) for column in zip(*parts, strict=True))
@@ -123,7 +123,7 @@ def _read_text_lines(path: Path) -> list[str]:
 
 def _check_person(name: str, where: str) -> str:
     if name in ("", ".", "..") or "/" in name or os.sep in name or "\0" in name:
-        raise InputError(f"{where}: {shorten(name)!r} is no name of a person")
+        raise InputError(f"{where}: {shorten(name)!r} is not a valid name of a person")
     return name
 
 
@@ -144,10 +144,13 @@ def _find_people(path: Path, people: Sequence[tuple[str, int]], image_dir: str |
                 for stem in stems:
                     file = root / f"{stem}{suffix}"
                     if not file.is_file():
-                        raise InputError(f"{path}: there is no image {file}")
+                        raise InputError(f"{path}: image {file} not found")
                     yield file
                 return
-    raise InputError(f"{path}: there is no image {roots[0] / stems[0]}.jpg; --data-dir names the folder of the people")
+    raise InputError(
+        f"{path}: image {roots[0] / stems[0]}.jpg not found; pass the folder with one folder per person as "
+        f"{spell_option('data_dir')}"
+    )
 
 
 # ---------------------------------------------------------------- insightface's .bin
@@ -158,14 +161,14 @@ def read_bin_pairs(path: Path) -> PairList:
     data = read_bounded_file(path, MAX_BIN_BYTES)
     value = read_pickled_lists(data, str(path))
     if not isinstance(value, tuple | list) or len(value) != 2 or not all(isinstance(part, list) for part in value):
-        raise InputError(f"{path}: a .bin file is a list of images and a list of booleans; this is something else")
+        raise InputError(f"{path}: not a .bin file of pairs (a list of images and a list of booleans)")
     images, same = value
     if not images or len(images) != 2 * len(same):
         raise InputError(f"{path}: {len(images):,} images for {len(same):,} pairs; two for each are expected")
     if not all(isinstance(image, ByteSpan) for image in images):
-        raise InputError(f"{path}: its first list holds something else than the bytes of images")
+        raise InputError(f"{path}: its first list must contain only encoded images (bytes)")
     if not all(isinstance(kind, bool) or (isinstance(kind, int) and kind in (0, 1)) for kind in same):
-        raise InputError(f"{path}: its second list holds something else than booleans")
+        raise InputError(f"{path}: its second list must contain only booleans")
     numbering = _Numbering()
     slices: list[FileSlice] = []
     places = np.empty(len(images), np.int64)

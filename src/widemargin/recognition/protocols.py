@@ -22,7 +22,7 @@ from torch import Tensor
 from ..data.images.identities import split_identities
 from ..data.images.sets import Images
 from ..io.bounded import read_stream
-from ..io.errors import InputError, format_value, shorten
+from ..io.errors import InputError, format_value, shorten, spell_option
 from ..metrics.fewshot import few_shot_metrics, knn_hits
 from ..metrics.intervals import MIN_EVENTS, mean_interval
 from ..metrics.openset import open_set_metrics
@@ -301,23 +301,23 @@ def calibrated_threshold(x: Tensor, y: Tensor, far: float) -> float:
     """Return the cosine that a fraction `far` of the different pairs reaches (false accept rate)."""
     metrics = verification_metrics_of_embeddings(x, y, fars=(far,), intervals=False)
     if round(float(metrics.roc.far[roc_index_at_far(metrics.roc, far)]) * metrics.num_different) < MIN_EVENTS:
-        raise InputError(f"{metrics.missing_reasons[f'tar {far:g}']}; give --threshold")
+        raise InputError(f"{metrics.missing_reasons[f'tar {far:g}']}; give {spell_option('threshold')}")
     return roc_threshold_at_far(metrics.roc, far)
 
 
 def threshold_of_unknown_scores(
-    scores: Tensor, far: float, what: str = "unseen images", remedy: str = "give --reject-below"
+    scores: Tensor, far: float, what: str = "unseen images", remedy: str | None = None
 ) -> float:
     """Return the score that a fraction `far` of unknown images reaches, from their `scores` [N].
 
-    `what` these are, and the `remedy` where they are too few, is for the message.
+    `what` they are and the `remedy` if they are too few (by default `reject_below`) are named in the message.
     """
     ordered = scores.sort(descending=True).values
     passing = int(far * len(ordered) + 1e-9)
     if passing < MIN_EVENTS:
         raise InputError(
             f"a rate of {far:g} needs at least {MIN_EVENTS} false alarms: {required_different_pairs(far):,} {what}; "
-            f"there are {len(ordered):,}; {remedy}"
+            f"there are {len(ordered):,}; {remedy or 'give ' + spell_option('reject_below')}"
         )
     return float((ordered[passing - 1] + ordered[passing]) / 2)
 
@@ -364,7 +364,8 @@ def read_pairs(path: str | Path) -> list[tuple[Path, Path, bool]]:
                 )
                 if before != _SAME_VALUES[same_text]:
                     raise InputError(
-                        f"{path}, line {line}: same is {same_text}, which contradicts the same pair in line {where}"
+                        f"{path}, line {line}: same is {same_text}, which contradicts line {where}, which has the "
+                        "same pair"
                     )
                 pairs.append((files[0], files[1], _SAME_VALUES[same_text]))
     except UnicodeDecodeError:

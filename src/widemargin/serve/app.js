@@ -5,6 +5,7 @@ const state = { gallery: null, probe: null, found: null, pair: [null, null] };
 function say(text) {
   $("message").textContent = text;
   $("message").hidden = !text;
+  if (text) $("message").scrollIntoView({ block: "nearest" });
 }
 
 async function request(method, path, body) {
@@ -17,6 +18,10 @@ async function request(method, path, body) {
 async function attempt(work) {
   say("");
   try { await work(); } catch (error) { say(error.message); }
+}
+
+function percent(cosine) {
+  return `${100 * Math.min(1, Math.max(0, cosine))}%`;
 }
 
 function element(tag, attributes = {}, ...children) {
@@ -41,13 +46,37 @@ async function identify(file) {
   draw();
 }
 
+// The rate at which a stranger passes a threshold, from the calibrated rates of one comparison: interpolated on their
+// logarithm, and a bound beyond the first and the last.
+function strangerRate(threshold) {
+  const { rates, comparisons } = state.gallery;
+  const last = rates.length - 1;
+  const above = rates.findIndex((point) => point.cosine >= threshold);
+  const [low, high] = [rates[Math.max(0, above - 1)], rates[above < 0 ? last : above]];
+  const share = high.cosine > low.cosine ? (threshold - low.cosine) / (high.cosine - low.cosine) : 1;
+  const far = Math.exp(Math.log(low.far) + Math.max(0, Math.min(1, share)) * (Math.log(high.far) - Math.log(low.far)));
+  const rate = -Math.expm1(comparisons * Math.log1p(-far));
+  const bound = above < 0 ? "less than " : above === 0 && threshold < rates[0].cosine ? "more than " : "";
+  return `${bound}${Number((100 * rate).toPrecision(2))} %`;
+}
+
+function explainThreshold(threshold) {
+  if (!state.gallery) return "";
+  if (state.gallery.threshold === null) return "The model has no calibration: set the threshold yourself.";
+  if (Math.abs(threshold - state.gallery.threshold) < 0.001) return `Calibrated: ${state.gallery.why}.`;
+  return `Here ${strangerRate(threshold)} of strangers would pass, by the calibration; at ${state.gallery.threshold.toFixed(3)} ${state.gallery.why}.`;
+}
+
 function draw() {
   const threshold = Number($("threshold").value);
   $("threshold-value").textContent = threshold.toFixed(3);
+  $("why").textContent = explainThreshold(threshold);
   const matches = state.found ? state.found.matches : [];
   $("matches").replaceChildren(...matches.map((match) => {
     const picture = match.picture ? element("img", { src: match.picture, alt: "" }) : element("span", { className: "blank" });
-    const bar = element("progress", { max: 1, value: Math.max(0, match.cosine) });
+    const bar = element("div", { className: "bar" }, element("i"), element("b"));
+    bar.firstChild.style.width = percent(match.cosine);
+    bar.lastChild.style.left = percent(threshold);
     const item = element("li", { className: match.cosine >= threshold ? "yes" : "no" }, picture,
       element("div", {}, element("div", { className: "who", textContent: match.identity }), bar),
       element("span", { className: "score", textContent: match.cosine.toFixed(3) }));
@@ -71,10 +100,11 @@ async function compare(slot, file) {
   if (!state.pair[0] || !state.pair[1]) return;
   await attempt(async () => {
     const found = await request("POST", `/api/compare?first=${state.pair[0].size}`, new Blob(state.pair));
-    const threshold = state.gallery.threshold;
-    const rate = found.far === null ? "" : ` About ${(100 * found.far).toPrecision(2)} % of pairs of different people are as similar.`;
-    const same = threshold === null ? "" : found.cosine >= threshold ? "The same, by the gallery's threshold. " : "Not the same, by the gallery's threshold. ";
-    $("comparison").textContent = `${same}Cosine ${found.cosine.toFixed(4)}.${rate}`;
+    const rate = found.far === null ? "" : ` ${Number((100 * found.far).toPrecision(2))} % of pairs of different identities are as similar.`;
+    const from = found.same === null ? "" : ` (a pair is accepted from ${found.threshold.toFixed(3)} on)`;
+    const verdict = found.same === null ? "" : found.same ? "The same identity. " : "Different identities. ";
+    $("comparison").textContent = `${verdict}Cosine ${found.cosine.toFixed(4)}${from}.${rate}`;
+    $("comparison").className = `verdict ${found.same === null ? "" : found.same ? "yes" : "no"}`;
   });
 }
 
@@ -82,25 +112,32 @@ async function compare(slot, file) {
 
 async function load() {
   await attempt(async () => {
-    state.gallery = await request("GET", "/api/gallery");
-    const { name, threshold, why, identities, images } = state.gallery;
-    document.title = `${name} · widemargin`;
-    $("title").textContent = name;
-    if (threshold !== null && !state.moved) $("threshold").value = threshold;
-    $("why").textContent = threshold === null ? "The model has no calibration: set the threshold yourself." : `Calibrated: ${threshold.toFixed(3)} (${why}).`;
-    $("names").replaceChildren(...identities.map((one) => element("option", { value: one.identity })));
-    $("count").textContent = `${identities.length} identities, ${images} images`;
+    const word = $("filter").value;
+    const gallery = await request("GET", `/api/gallery?search=${encodeURIComponent(word)}`);
+    if (word !== $("filter").value) return; // typed on meanwhile: a later answer comes
+    state.gallery = gallery;
+    document.title = `${gallery.name} · widemargin`;
+    $("title").textContent = gallery.name;
+    if (gallery.threshold !== null && !state.moved) {
+      $("threshold").min = Math.min(0, gallery.threshold);
+      $("threshold").value = gallery.threshold;
+    }
     browse();
     draw();
   });
 }
 
 function browse() {
-  const word = $("filter").value.toLowerCase();
-  const shown = state.gallery.identities.filter((one) => one.identity.toLowerCase().includes(word)).slice(0, 200);
-  $("people").replaceChildren(...shown.map((one) => {
-    const caption = element("figcaption", {}, `${one.identity} · ${one.images} image${one.images > 1 ? "s" : ""}`);
-    const figure = element("figure", {}, element("img", { src: one.pictures[0] || "", alt: one.identity, loading: "lazy" }), caption);
+  const { identities, images, num_identities: total, num_matching: matching } = state.gallery;
+  const shown = identities.length < matching ? `, the first ${identities.length} shown` : "";
+  const listed = matching < total ? `; ${matching} match` : "";
+  $("count").textContent = `${total} identities, ${images} images${listed}${shown}`;
+  $("names").replaceChildren(...identities.map((one) => element("option", { value: one.identity })));
+  $("people").replaceChildren(...identities.map((one) => {
+    const caption = element("figcaption", {}, element("b", {}, one.identity), element("br"), `${one.images} image${one.images > 1 ? "s" : ""}`);
+    const some = one.pictures.slice(0, one.pictures.length < 4 ? 1 : 4);
+    const pictures = some.map((src) => element("img", { src, alt: one.identity, loading: "lazy" }));
+    const figure = element("figure", {}, element("div", { className: some.length > 1 ? "pictures" : "pictures single" }, ...pictures), caption);
     if (!state.gallery.read_only) {
       const button = element("button", { className: "button", textContent: "Remove" });
       button.addEventListener("click", () => attempt(async () => {
@@ -142,7 +179,7 @@ document.addEventListener("paste", (event) => {
   if (file) identify(file);
 });
 $("threshold").addEventListener("input", () => { state.moved = true; draw(); });
-$("filter").addEventListener("input", browse);
+$("filter").addEventListener("input", load);
 $("enrol").addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(async () => {

@@ -33,7 +33,26 @@ OPENAPI: dict[str, Any] = {
     "info": {"title": "widemargin gallery", "version": __version__},
     "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     "paths": {
-        "/api/gallery": {"get": _operation("Identities, their pictures, and the threshold", "the gallery")},
+        "/api/gallery": {
+            "get": _operation(
+                "The threshold, and identities with pictures",
+                "num_identities, num_matching, identities with images and pictures, threshold, rates",
+                parameters=[
+                    {
+                        "name": "search",
+                        "in": "query",
+                        "schema": {"type": "string"},
+                        "description": "a part of the name",
+                    },
+                    {
+                        "name": "limit",
+                        "in": "query",
+                        "schema": {"type": "integer", "default": 200, "maximum": 1000},
+                        "description": "identities to list",
+                    },
+                ],
+            )
+        },
         "/api/identify": {
             "post": _operation(
                 "The nearest identities of an image",
@@ -45,7 +64,7 @@ OPENAPI: dict[str, Any] = {
         "/api/compare": {
             "post": _operation(
                 "The cosine of two images, sent one after the other",
-                "cosine, and the false accept rate at this cosine",
+                "cosine, its false accept rate, the threshold of one comparison, and whether it is reached",
                 requestBody=_IMAGE_BODY,
                 parameters=[
                     _HEADER,
