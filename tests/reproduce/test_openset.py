@@ -4,6 +4,7 @@ import argparse
 import csv
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -304,7 +305,7 @@ def test_what_a_siamese_network_cannot_learn_from_is_one_line(tmp_path, capsys):
     x = torch.zeros(4, 1, 12, 12, dtype=torch.uint8)
     rows = torch.zeros(30, dtype=torch.int64)
     one_kind = ImagePairs(x, rows, rows, torch.ones(30, dtype=torch.bool))
-    with pytest.raises(InputError, match="all pairs are of one kind"):
+    with pytest.raises(InputError, match="all pairs are of the same kind"):
         train_siamese(SiameseConfig(batch_size=10), one_kind, Augment())
     with pytest.raises(InputError, match="30 pairs are fewer than a batch of 100"):
         train_siamese(SiameseConfig(), one_kind, Augment())
@@ -350,6 +351,22 @@ def test_the_best_candidate_of_each_family_is_chosen(capsys):
     assert chosen["softmax"] == "softmax"
     assert "triplet" not in chosen
     assert "triplet: all candidates diverged" in capsys.readouterr().err
+
+
+def test_settings_of_an_earlier_call_are_read(tmp_path, capsys):
+    for which in ("omniglot", "faces"):
+        path = Path(__file__).parents[2] / "records" / f"openset_{which}_settings.json"
+        chosen = openset_families.read_settings(path)
+        assert list(chosen) == list(openset_families.FAMILIES)
+        assert chosen == openset_families.best_candidates(json.loads(path.read_text())["scores"])
+    path = tmp_path / "settings.json"
+    command = ["reproduce", "openset", "faces", "--settings", str(path)]
+    for content in ("", "[]", '{"chosen": {}}', '{"chosen": 3}', '{"chosen": {"softmax": "arcface"}}'):
+        path.write_text(content)
+        assert main([*command, "--loss-set", "families", "--list"]) == 2
+        assert "settings.json" in capsys.readouterr().err
+    assert main([*command, "--loss-set", "others", "--list"]) == 2
+    assert "--settings" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     parts = []
     whole = [loss for loss in losses if all(column.seed_values[loss] for column in columns)]
     if whole:
-        rising = columns[::-1]  # names stand where a line ends, at the right
+        rising = columns[::-1]  # names at the right end of each line
         percents = [100 * fraction for fraction in reversed(TRAIN_FRACTIONS)]
         means = {loss: [column.mean(loss) or 0.0 for column in rising] for loss in whole}
         picture = draw_line_chart(

@@ -6,7 +6,7 @@ sphere: A-Softmax with m = 1 … 4 and ArcGrad in three dimensions.
 
 Omniglot and faces with --loss-set families: twelve losses, one for each family, with the best of their settings on
 held-out classes (three seeds); with --loss-set others: every other loss at one setting (one seed). Both go on where
-they were stopped.
+they were stopped. `--settings records/openset_omniglot_settings.json` skips the choice, which is 30 runs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=LOSS_SETS,
         default="usual",
         help="of omniglot and faces: the eleven of the records and the peers' (usual), twelve families, or all others",
+    )
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="of --loss-set families: take the settings chosen in an earlier call from its settings.json",
     )
     parser.add_argument("--seeds", type=int, metavar="N", help="runs per method, seeds 0, 1, … (default 3; sphere 1)")
     parser.add_argument("--list", action="store_true", help="list finished and missing runs without training")
@@ -47,7 +52,9 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--seeds must be at least 1, got {count}")
     seeds = range(count)
     if options.loss_set != "usual" and options.which not in ("omniglot", "faces"):
-        raise InputError(f"--loss-set {options.loss_set} is of omniglot and faces, not of {options.which}")
+        raise InputError(f"--loss-set {options.loss_set} is for omniglot and faces, not for {options.which}")
+    if options.settings and options.loss_set != "families":
+        raise InputError("--settings is for --loss-set families, which chooses settings")
     if options.which == "adaacos":
         openset_claims.run_tuning_claim(options, seeds)
         return

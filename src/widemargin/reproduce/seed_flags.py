@@ -141,7 +141,7 @@ def _merge_settings(sources: Iterable[Mapping[str, Any]], what: str, taken_from:
     for given in sources:
         for key, value in given.items():
             if key in merged:
-                raise InputError(f"{key} of the {what} is given twice: take it out of {taken_from}")
+                raise InputError(f"{key} of the {what} is given twice: remove it from {taken_from}")
             merged[key] = value
     return merged
 

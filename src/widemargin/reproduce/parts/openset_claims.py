@@ -241,7 +241,7 @@ def _draw_sphere_and_angles(config: TrainConfig, folder: Path, data_dir: str | N
     from ...numerics.angles import angle_between, unit_and_norm
     from ...recognition.evaluation import distinct_pairs
     from ...training.inputs import load_inputs
-    from ...training.run import load_run
+    from ...training.run_loading import load_run
     from ...viz.embeddings import draw_embedding_sphere
     from ...viz.pair_charts import draw_angle_histogram
 

@@ -1,4 +1,4 @@
-"""Twelve losses that stand for their families in the open-set recipes, each with its best setting on held-out classes.
+"""Twelve losses that represent their families in the open-set recipes, each with its best setting on held-out classes.
 
 Candidates are trained on half of the training classes and compared on the other half by AUC; the unseen classes, on
 which the chosen setting is reported, take no part. Splits are drawn anew for every seed and the settings are chosen on
@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ...io import bounded
 from ...io.errors import InputError
 from ...io.locks import write_text_atomic
 from ...losses.grammar import parse
@@ -76,6 +77,8 @@ def own_methods(base_config: TrainConfig, losses: Sequence[str]) -> list[OpenSet
 
 def choose_settings(base_config: TrainConfig, options: argparse.Namespace, out: Path) -> dict[str, str] | None:
     """The best candidate of every family, all of which are trained if they were not; None if they are only listed."""
+    if options.settings:
+        return read_settings(Path(options.settings))
     runs_dir = Path(options.runs_dir)
     # Half as many classes to train on, and half of them in a batch.
     inner = replace(base_config, unseen_classes=UNSEEN_AND_HELD_OUT, batch_size=base_config.batch_size // 2, seed=0)
@@ -98,6 +101,21 @@ def choose_settings(base_config: TrainConfig, options: argparse.Namespace, out: 
     return chosen
 
 
+def read_settings(path: Path) -> dict[str, str]:
+    """Read the chosen setting of every family from the `settings.json` of an earlier call."""
+    try:
+        chosen = bounded.read_json(path)["chosen"]
+        settings = {family: str(chosen[family]) for family in FAMILIES if family in chosen}
+        if not settings:
+            raise ValueError("no family")
+    except (OSError, ValueError, KeyError, TypeError):
+        raise InputError(f"{path}: not a settings.json of --loss-set families") from None
+    for family, loss in settings.items():
+        if loss not in FAMILIES[family]:
+            raise InputError(f"{path}: {loss} is not a candidate of {family}: {', '.join(FAMILIES[family])}")
+    return settings
+
+
 def best_candidates(scores: Mapping[str, float]) -> dict[str, str]:
     """The candidate with the highest score of every family; the only one where there is no choice."""
     chosen = {}
@@ -117,13 +135,13 @@ def held_out_score(config: TrainConfig, folder: Path, base_config: TrainConfig, 
         try:
             return float(json.loads(path.read_text(encoding="utf-8"))[SELECTION_METRIC])
         except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path}: not what a recipe writes; delete it to have the run evaluated again") from None
+            raise InputError(f"{path}: not a file of this recipe; delete it to evaluate the run again") from None
     import torch
 
     from ...models.attach import embed
     from ...recognition.evaluation import compute_embedding_metrics
     from ...training.inputs import load_inputs
-    from ...training.run import load_run
+    from ...training.run_loading import load_run
 
     run = load_run(folder)
     inputs = run.load_inputs(data_dir)
@@ -131,7 +149,7 @@ def held_out_score(config: TrainConfig, folder: Path, base_config: TrainConfig, 
     names = inputs.test_samples.class_names
     held_out = torch.tensor([k for k, name in enumerate(names) if name not in reported])
     if len(held_out) >= len(names) or not len(held_out):
-        raise InputError(f"{folder}: its unseen classes are not those of the reported split and more; delete the run")
+        raise InputError(f"{folder}: its unseen classes do not contain those of the reported split; delete the run")
     x, y = embed(run.model, inputs.eval_batches(inputs.test_samples))
     rows = torch.isin(y, held_out.to(y.device))
     found = compute_embedding_metrics(x[rows], torch.unique(y[rows], return_inverse=True)[1], seed=config.seed)

@@ -159,7 +159,7 @@ def train_own_loss(config: TrainConfig, folder: Path, data_dir: str | None) -> N
     """Train with one of our losses."""
     from ...training.train import train
 
-    train(config, folder, resume=True, data_dir=data_dir, quiet=True)
+    train(config, folder, resume=folder.exists(), data_dir=data_dir, quiet=True)
 
 
 def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
@@ -169,7 +169,7 @@ def train_peer(config: TrainConfig, folder: Path, data_dir: str | None) -> None:
     train(
         config,
         folder,
-        resume=True,
+        resume=folder.exists(),
         data_dir=data_dir,
         quiet=True,
         objective_factory=peer_objective_factory(config.loss),
@@ -183,7 +183,7 @@ def evaluate_saved_network(
     """Metrics of the embeddings of unseen classes by a saved network."""
     from ...models.attach import embed
     from ...recognition.evaluation import compute_embedding_metrics
-    from ...training.run import load_run
+    from ...training.run_loading import load_run
 
     run = load_run(
         folder, objective_factory=peer_objective_factory(config.loss) if config.loss.startswith(PEER_PREFIX) else None

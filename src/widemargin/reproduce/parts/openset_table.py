@@ -341,13 +341,34 @@ def format_metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, 
         return format_mean_interval(numbers, digits)
     if not numbers:
         return "–"
+    ends = metric_interval(method, seeds, runs_dir, metric)
+    mean = f"{statistics.fmean(numbers):.{digits}f}"
+    return mean if ends is None else f"{mean} ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
+
+
+def metric_interval(method: OpenSetMethod, seeds: range, runs_dir: Path, metric: str) -> tuple[float, float] | None:
+    """Interval over identities and splits of the mean over the splits, if there is one."""
     splits = list(split_scores_by_seed(method, seeds, runs_dir, metric).values())
     records = [record for seed in seeds if (record := read_record(method.config_for_seed(seed), runs_dir)) is not None]
     # If one split has no interval (too few events), there is none.
     missing = any(record.get("intervals", {}).get(metric) is None for record in records)
-    ends = None if missing or len(splits) < len(numbers) else pooled_interval(splits)
-    mean = f"{statistics.fmean(numbers):.{digits}f}"
-    return mean if ends is None else f"{mean} ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
+    finished = metric_values(method, seeds, runs_dir, metric)
+    return None if missing or not finished or len(splits) < len(finished) else pooled_interval(splits)
+
+
+def table_rows(methods: Sequence[OpenSetMethod], seeds: range, runs_dir: Path) -> list[dict[str, Any]]:
+    """The table as plain data: of every method and metric the mean over the splits, their number and the interval."""
+    rows = []
+    for method in methods:
+        found: dict[str, Any] = {"method": method.name, "splits": 0}
+        for metric in COMPARED_METRICS:
+            numbers = metric_values(method, seeds, runs_dir, metric)
+            if numbers:
+                ends = metric_interval(method, seeds, runs_dir, metric)
+                found["splits"] = max(found["splits"], len(numbers))
+                found[metric] = {"mean": statistics.fmean(numbers), "interval": None if ends is None else list(ends)}
+        rows.append(found)
+    return rows
 
 
 def compare_methods_by_metric(
@@ -426,6 +447,8 @@ def write_openset_report(
     comparisons = {metric: compare_methods_by_metric(methods, seeds, runs_dir, metric) for metric in COMPARED_METRICS}
     content = json.dumps(_comparison_rows(comparisons), indent=1, ensure_ascii=False) + "\n"
     write_text_atomic(out / "compared.json", content)
+    rows_of_table = json.dumps(table_rows(methods, seeds, runs_dir), indent=1, ensure_ascii=False) + "\n"
+    write_text_atomic(out / "table.json", rows_of_table)
     verdicts = verdict_sentences(comparisons)
     for sentence in verdicts:
         print(sentence)
@@ -463,7 +486,7 @@ def write_openset_report(
     body += [page.heading("Command"), page.code(command)]
     path = out / "report.html"
     path.write_text(page.html_page(title, sub, body), encoding="utf-8")
-    print(f"wrote {path}, {out / 'records.jsonl'} and {out / 'compared.json'}")
+    print(f"wrote {path}, {out / 'records.jsonl'}, {out / 'table.json'} and {out / 'compared.json'}")
 
 
 def _comparison_rows(comparisons_by_metric: Mapping[str, Sequence[MethodComparison]]) -> list[dict[str, Any]]:

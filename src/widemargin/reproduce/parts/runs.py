@@ -126,7 +126,7 @@ def run_locally(configs: Sequence[TrainConfig], runs_dir: Path, data_dir: str | 
         folder = run_folder(config, runs_dir)
         print(f"run {number} of {len(configs)}: {folder.name}", file=sys.stderr, flush=True)
         try:
-            train(config, folder, resume=True, data_dir=data_dir)
+            train(config, folder, resume=folder.exists(), data_dir=data_dir)
         except DivergedError as error:
             print(f"{folder.name}: {error}", file=sys.stderr, flush=True)
 
@@ -140,7 +140,8 @@ class Job:
     def __call__(self) -> dict[str, Any]:
         from ...training.train import train
 
-        trained = train(TrainConfig.from_json(self.config_json), self.folder, resume=True, data_dir=self.data_dir)
+        config, folder = TrainConfig.from_json(self.config_json), Path(self.folder)
+        trained = train(config, folder, resume=folder.exists(), data_dir=self.data_dir)
         return dict(trained.record["test"])
 
     def checkpoint(self) -> Any:
