@@ -219,8 +219,9 @@ def test_training_in_pieces_is_training_at_once(monkeypatch):
     assert sum(counted) == piecewise.step == 24
     for k in range(K):
         for name, value in weights_of(at_once, k).items():
-            assert torch.equal(weights_of(in_slabs, k)[name], value), name
-            assert torch.equal(weights_of(piecewise, k)[name], value), name
+            # Not the same bits: the sums of a matrix product may depend on where its operands lie in memory.
+            torch.testing.assert_close(weights_of(in_slabs, k)[name], value, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(weights_of(piecewise, k)[name], value, rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------- the stacked backend

@@ -90,7 +90,7 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         (["--losses", "softmax, triplet"], ["triplet", "has no class weights", "add a margin"]),
         (["--losses", "l1"], ["l1 does not choose between classes"]),
         (["--losses", "cross_entropy", "--label-smoothing", "0.1"], ["cross_entropy", "label_smoothing"]),
-        (["--layers", "5"], ["--layers 5 does not fit --hidden with 2 widths"]),
+        (["--layers", "5"], ["--layers 5 does not fit 2 widths in --hidden"]),
         (["--hidden", "0"], ["hidden must be whole numbers of at least 1"]),
         (["--hidden", "many"], ["--hidden", "many"]),
         (["--hidden", "100000", "100000"], ["iris: a model has", "weights"]),
@@ -100,17 +100,17 @@ def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsy
         (["--lr", "-1"], ["lr must be a number above 0"]),
         (["--batch", "0"], ["batch must be a whole number of at least 1"]),
         (["--dropout", "1"], ["dropout must be a number of at least 0 and below 1"]),
-        (["--cv-repeats", "0"], ["cv_repeats must be at least 1"]),
+        (["--cv-repeats", "0"], ["--cv-repeats must be at least 1"]),
         (["--folds", "1"], ["folds must be between 2 and the number of rows (150), got 1"]),
         (["--folds", "151"], ["folds must be between 2 and the number of rows (150), got 151"]),
         (["data.csv", "iris", "--folds", "41"], ["the number of rows (40), got 41"]),
         (["--seed", "-1"], ["seed must be between 0 and"]),
         (["--seed", "99999999999", "--baselines"], ["seed must be between 0 and"]),
-        (["--jobs", "0"], ["jobs must be at least 1, got 0"]),
-        (["--baseline-seconds", "0"], ["baseline_seconds must be above 0, got 0"]),
-        (["--baseline-seconds", "nan"], ["baseline_seconds must be above 0, got nan"]),
+        (["--jobs", "0"], ["--jobs must be at least 1, got 0"]),
+        (["--baseline-seconds", "0"], ["--baseline-seconds must be above 0, got 0"]),
+        (["--baseline-seconds", "nan"], ["--baseline-seconds must be above 0, got nan"]),
         (["--baseline-seconds", "soon"], ["--baseline-seconds", "soon"]),
-        (["--out", "data.csv"], ["data.csv: cannot be written", "choose another out folder"]),
+        (["--out", "data.csv"], ["data.csv: cannot be written", "choose another folder"]),
         (["--stratified"], ["unknown option --stratified", "did you mean --stratify?"]),
     ],
 )
@@ -206,8 +206,8 @@ def test_a_number_as_target_is_refused_or_said_to_be_a_class(capsys):
     said = capsys.readouterr().err
     assert said == (
         "widemargin: diabetes.csv: column 'target' looks like a number to be predicted (214 different values in 442 "
-        "rows); widemargin classifies: choose another target, or bin it first (target_is_class if these are "
-        "classes)\n"
+        "rows); widemargin classifies: choose another --target, or bin it first (if these are classes, use "
+        "--target-is-class)\n"
     )
     assert not Path("compare-diabetes").exists()
     assert compare("diabetes.csv", *TWO, "--target-is-class") == 0
@@ -454,7 +454,7 @@ def test_a_lopsided_table_and_a_loss_that_cannot_learn_are_said_on_the_page_too(
     assert compare("lopsided.csv", "--losses", "softmax, adacos", "--folds", "3") == 0
     said, text = capsys.readouterr().err, Path("compare-lopsided/report.html").read_text()
     for place in (said, text):
-        assert "always answering it would be right in 90.0 %" in place
+        assert "always predicting it would be right in 90.0 %" in place
         assert "adacos(floor=2)" in place
 
 

@@ -166,13 +166,13 @@ def test_losses_as_text_values_or_both():
         ("iris", {"target": "species"}, "target is for files and DataFrames; the classes of iris are known"),
         (load_iris(), {"target": "species"}, "target is for files and DataFrames; this has its classes already"),
         (mixed_frame(), {"target": "knd"}, "table: no column 'knd'; did you mean 'kind'?"),
-        (mixed_frame()[["kind"]], {}, "table: 1 column; features and a column of classes are needed"),
+        (mixed_frame()[["kind"]], {}, "table: 1 column; at least a feature and a column of classes are needed"),
         (mixed_frame()[:0], {}, "table: columns but no rows"),
         (pd.DataFrame(), {}, "table: 0 columns"),
         (mixed_frame().set_axis(list("aabcd"), axis=1), {}, "columns 1 and 2 are both named 'a'"),
         (mixed_frame().assign(size=np.inf), {}, "row 0, column 'size': an infinite number"),
         (load_diabetes(), {}, "table: column 'y' looks like a number to be predicted"),
-        ((np.zeros((4, 2)), [0, 1]), {}, "table: X has 4 rows, y 2 labels; each row needs one"),
+        ((np.zeros((4, 2)), [0, 1]), {}, "table: X has 4 rows, y has 2 labels; they must be equally many"),
         ((np.zeros(4), [0, 1, 0, 1]), {}, "column 'y' has only|no column to learn from"),
         ((np.zeros((4, 2, 2)), [0, 1, 0, 1]), {}, "table: X must have rows and columns"),
         ((np.zeros((4, 2)), [0, 1, 0, 1]), {}, "no column to learn from"),
@@ -184,7 +184,7 @@ def test_losses_as_text_values_or_both():
         ({}, {}, "data is empty"),
         (["iris", "iris"], {}, "two tables are named iris; rename one of them"),
         ("iris", {"losses": []}, "losses is empty"),
-        ("iris", {"losses": [3]}, "losses must be parse strings such as 'arcgrad(s=5)' or losses, got 3"),
+        ("iris", {"losses": [3]}, "losses must be strings such as 'arcgrad(s=5)' or losses, got 3"),
         ("iris", {"losses": "softmx"}, "unknown loss 'softmx'; did you mean 'softmax'?"),
         ("iris", {"losses": "triplet"}, "has no class weights"),
         ("iris", {"losses": "arcface(m=[0.1, 0.2])"}, "m has 2 numbers for 3 classes"),
@@ -303,7 +303,7 @@ def test_folds_are_stratified_where_a_class_has_fewer_rows_than_folds(capsys):
     assert used == [{True}, {False}, {True}]
     assert fold_accuracies(auto) == fold_accuracies(always) != fold_accuracies(never)
     (note,) = auto.notes
-    assert "the folds are stratified, because class 'r' has 4 rows, fewer than the 8 folds" in note
+    assert all(word in note for word in ("stratified", "'r' has 4 rows", "8 folds"))
     assert never.notes == always.notes == ()
     assert capsys.readouterr().err == f"note: {note}\n"
     enough = compare(rare_class_frame(), folds=4)
@@ -361,7 +361,7 @@ def test_notes_are_printed_once_and_kept(capsys):
     said = capsys.readouterr().err.splitlines()
     assert said == [f"note: {note}" for note in report.notes]
     assert "25 rows are copies of an earlier row" in said[0]
-    assert "always answering it would be right in 90.0 %" in said[1]
+    assert "always predicting it would be right in 90.0 %" in said[1]
     assert "adacos with 2 classes has a scale of 0" in said[2]
     assert compare(lopsided, losses="softmax, adacos").notes == report.notes
     assert capsys.readouterr() == ("", "")

@@ -249,7 +249,7 @@ def test_only_numbers_are_decorrelated_and_not_too_many():
 
 def test_too_many_columns_are_refused_by_name():
     words = category_column([f"w{k}" for k in range(MAX_ENCODED_COLUMNS)])
-    with pytest.raises(InputError, match=rf"made: {MAX_ENCODED_COLUMNS + 1} columns after encoding"):
+    with pytest.raises(InputError, match=rf"made: {MAX_ENCODED_COLUMNS + 1} columns"):
         encode(table_of([words]))
 
 

@@ -1,4 +1,4 @@
-"""MarginClassifier is a citizen of scikit-learn, and its model is the one a comparison trains."""
+"""MarginClassifier passes scikit-learn's checks, and its model is the one a comparison trains."""
 
 import copy
 import pickle
@@ -21,13 +21,13 @@ from sklearn.utils.estimator_checks import check_dataframe_column_names_consiste
 
 import adult_like
 import widemargin as wm
+from benchmarks.estimator_checks import EXPECTED_FAILURES, check_loss, list_losses_to_check, make_estimator
 from widemargin import MarginClassifier
 from widemargin.data.tabular.encode import encode
 from widemargin.data.tabular.load import load_table
 from widemargin.data.tabular.table import Column, Table
 from widemargin.tabular import crossval, model_stacks
 from widemargin.tabular.batched import StackedTrainer
-from widemargin.tabular.batched_objective import check_stacked_loss
 from widemargin.tabular.config import MLPConfig
 from widemargin.tabular.early_stopping import train_validation_split
 from widemargin.tabular.novelty import MAX_HELD_OUT
@@ -48,40 +48,29 @@ def quick_classifier(loss="arcgrad(s=5)", **changed):
     return MarginClassifier(loss, **{"min_steps": 60, "epochs": 1, "hidden": (24, 8), "random_state": 0, **changed})
 
 
-# As of scikit-learn's own classifiers that draw batches by chance (SGDClassifier), a row of weight 2 is not exactly two
-# rows; `test_a_weight_of_two_is_about_two_rows` has the statement that holds.
-NOT_EQUIVALENT = {
-    f"check_sample_weight_equivalence_on_{kind}_data": "batches are drawn by chance" for kind in ("dense", "sparse")
-}
-
-
-# `array_api` is skipped by scikit-learn itself unless SCIPY_ARRAY_API is set; every other check runs.
+# `array_api` is skipped by scikit-learn itself unless SCIPY_ARRAY_API is set; `test_a_weight_of_two_is_about_two_rows`
+# has what holds instead of the two expected failures.
 @parametrize_with_checks(
-    [MarginClassifier(loss, min_steps=40, epochs=1) for loss in LOSSES],
-    expected_failed_checks=lambda _: NOT_EQUIVALENT,
+    [make_estimator(loss) for loss in LOSSES],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
 
 
-def other_losses():
-    """Every other loss that can choose between classes; AdaCos needs a floor to learn two of them."""
-    for name in wm.list_losses():
-        try:
-            check_stacked_loss(name)
-        except wm.InputError:
-            continue
-        if name not in ("adacos", *(wm.parse(loss).name for loss in LOSSES if "+" not in loss)):
-            yield name
-
-
 @pytest.mark.exhaustive
-@parametrize_with_checks(
-    [MarginClassifier(loss, min_steps=40, epochs=1) for loss in other_losses()],
-    expected_failed_checks=lambda _: NOT_EQUIVALENT,
-)
-def test_scikit_learns_own_checks_of_every_other_loss(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("loss", list_losses_to_check()[0])
+def test_scikit_learns_own_checks_of_every_loss(loss):
+    result = check_loss(loss)
+    assert result["failed"] == {}
+    assert result["passed"] == result["checks"] - len(EXPECTED_FAILURES) - 1
+
+
+def test_every_loss_is_checked_or_refused_with_a_reason():
+    losses, refused = list_losses_to_check()
+    names = {part.name for loss in losses for _, part in getattr(wm.parse(loss), "parts", [(1.0, wm.parse(loss))])}
+    assert names | set(refused) == set(wm.list_losses())
+    assert set(refused) == {"bce", "huber", "l1", "l2"}
 
 
 def test_feature_names_are_kept_and_compared():
@@ -491,7 +480,7 @@ def test_probabilities_are_calibrated():
 
 def test_there_is_no_partial_fit_and_a_reason():
     assert not hasattr(quick_classifier(), "partial_fit")
-    with pytest.raises(AttributeError, match="a model grown in pieces would be another one"):
+    with pytest.raises(AttributeError, match="a model trained in parts would differ"):
         quick_classifier().partial_fit(X, Y)
 
 
@@ -503,7 +492,7 @@ def test_there_is_no_partial_fit_and_a_reason():
     [
         ({"loss": "arcfase"}, "did you mean 'arcface'"),
         ({"loss": "arcface(margin=1)"}, "unknown option"),
-        ({"loss": 5}, "parse string"),
+        ({"loss": 5}, "must be a string"),
         ({"loss": "triplet"}, "no class weights"),
         ({"loss": "l2"}, "does not choose"),
         ({"loss": "cosface(m=[0.1, 0.2])"}, "2 numbers for 3 classes"),
@@ -514,7 +503,7 @@ def test_there_is_no_partial_fit_and_a_reason():
         ({"batch": 2.5}, "batch"),
         ({"lr": -1}, "lr"),
         ({"dropout": 1.0}, "dropout"),
-        ({"lr": 1e30, "loss": "softmax"}, "smaller lr"),
+        ({"lr": 1e30, "loss": "softmax"}, "use lr below"),
         ({"loss": "cross_entropy", "label_smoothing": 0.1}, "label_smoothing"),
         ({"device": "quantum"}, "device='cpu'"),
         ({"early_stopping": True, "validation_fraction": 1.0}, "validation_fraction"),
@@ -539,6 +528,11 @@ def test_bad_rows_are_refused():
         quick_classifier().fit(X[:50], NAMES[:50])
     with pytest.raises(ValueError, match="Unknown label type"):
         quick_classifier().fit(X, X[:, 0])
+    for frame, missing in ((X, None), (RAW, None), (RAW, np.nan)):
+        y = np.resize(NAMES, len(frame)).astype(object)
+        y[4] = missing
+        with pytest.raises(wm.InputError, match="1 missing labels, the first in row 4"):
+            quick_classifier().fit(frame, y)
     model = quick_classifier().fit(X, NAMES)
     with pytest.raises(wm.InputError, match="row 1 of X"):
         model.predict(np.array([X[0], X[1] * 1e90]))
@@ -566,7 +560,7 @@ def test_codes_of_classes_with_two_rows_each_are_classes():
 @pytest.mark.parametrize("kind", [float, int, np.float32])
 def test_a_number_to_be_predicted_is_refused(kind):
     rows, target = load_diabetes(return_X_y=True)
-    with pytest.raises(wm.InputError, match=r"number to be predicted \(214 different values in 442 rows\)") as caught:
+    with pytest.raises(wm.InputError, match=r"214.*442") as caught:
         quick_classifier().fit(rows, target.astype(kind))
     assert "astype(str)" in str(caught.value)
     with pytest.raises(ValueError, match="Unknown label type"):

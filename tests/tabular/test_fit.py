@@ -1,12 +1,18 @@
 """A model to take home: the same predictions from the command, from Python and from a second process."""
 
 import json
+import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import adult_like
 import widemargin as wm
@@ -60,6 +66,55 @@ def test_the_same_predictions_from_the_command_from_python_and_from_another_proc
     assert loaded.get_params()["loss__m"] == 0.1
 
 
+def modules_beyond_the_dependencies():
+    """Importable modules here that `pip install widemargin` without extras would not bring."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted, known = [Requirement(line) for line in project["dependencies"]], set()
+    while wanted:
+        name = canonicalize_name(wanted.pop().name)
+        if name not in known:
+            known.add(name)
+            requirements = [Requirement(line) for line in metadata.distribution(name).requires or []]
+            wanted += [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return [
+        module
+        for module, packages in metadata.packages_distributions().items()
+        if module != "widemargin" and not {canonicalize_name(package) for package in packages} & known
+    ]
+
+
+@pytest.mark.slow
+def test_a_model_needs_nothing_but_its_folder_and_the_package_without_extras(tmp_path):
+    """As in a second environment: the files of the package, the model and new rows in another folder, no variables."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    CSV.to_csv(first / "my.csv", index=False)
+    fitted = wm.fit(first / "my.csv", target="income", mlp_config=QUICK, out=first / "model", quiet=True)
+    shutil.move(first / "model", second / "model")
+    shutil.rmtree(first)
+    NEW.drop(columns="income").to_csv(second / "new.csv", index=False)
+    shutil.copytree(
+        Path(wm.__file__).parent, tmp_path / "site" / "widemargin", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    missing = modules_beyond_the_dependencies()
+    assert "pyarrow" in missing
+    assert "torch" not in missing
+    code = (
+        "import json, sys; sys.modules.update(dict.fromkeys(json.loads(sys.argv[1])));"
+        "from widemargin.cli.main import main; model = 'predict model new.csv --out predictions.csv'.split();"
+        "sys.exit(main(model) or main('fit iris --min-steps 5 --epochs 0 --quiet --out iris-model'.split()))"
+    )
+    variables = {"PYTHONPATH": str(tmp_path / "site"), "HOME": str(second), "PATH": "/usr/bin:/bin"}
+    words = [sys.executable, "-c", code, json.dumps(missing)]
+    done = subprocess.run(words, cwd=second, env=variables, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    table = pd.read_csv(second / "predictions.csv")
+    assert table["prediction"].tolist() == fitted.predict(NEW).tolist()
+    np.testing.assert_allclose(probabilities(table), fitted.predict_proba(NEW), rtol=0, atol=1e-12)
+    assert (second / "iris-model" / "model.safetensors").is_file()
+
+
 def test_columns_are_found_by_name_and_unseen_levels_are_counted(folder, capsys):
     model = wm.load(folder / "model")
     shuffled = NEW[list(reversed(NEW.columns))].assign(more=1.5)
@@ -68,7 +123,7 @@ def test_columns_are_found_by_name_and_unseen_levels_are_counted(folder, capsys)
     strange.loc[[3, 7], "education"] = "none of these"
     strange.to_csv(folder / "strange.csv", index=False)
     assert main(["predict", str(folder / "model"), str(folder / "strange.csv"), "--out", str(folder / "s.csv")]) == 0
-    assert "2 values of 'education' were not there in training" in capsys.readouterr().err
+    assert "2 values of 'education' were not in the training table" in capsys.readouterr().err
     x = model.encoder_.transform(strange)
     columns = [name.startswith("education=") for name in model.encoder_.get_feature_names_out()]
     assert x[[3, 7]][:, columns].sum() == 0
@@ -79,10 +134,10 @@ def test_columns_are_found_by_name_and_unseen_levels_are_counted(folder, capsys)
     ("change", "said"),
     [
         (lambda x: x.drop(columns=["age", "hours"]), "no column 'age', 'hours'"),
-        (lambda x: x.assign(age=["old"] * len(x)), "row 2, column 'age': 'old' is no number"),
-        (lambda x: x.assign(hours="40.5"), "'40.5' is no number as in training (decimal sign ,)"),
-        (lambda x: x.assign(hired="12/31/2024"), "'12/31/2024' is no date"),
-        (lambda x: x.assign(gain="€ 5"), "'€ 5' is no number"),
+        (lambda x: x.assign(age=["old"] * len(x)), "row 2, column 'age': 'old' is not a number"),
+        (lambda x: x.assign(hours="40.5"), "'40.5' is not a number as in training (decimal sign ,)"),
+        (lambda x: x.assign(hired="12/31/2024"), "'12/31/2024' is not a date"),
+        (lambda x: x.assign(gain="€ 5"), "'€ 5' is not a number"),
     ],
 )
 def test_what_cannot_be_read_as_in_training_is_one_line(folder, capsys, change, said):
@@ -148,9 +203,9 @@ def test_the_best_loss_of_a_comparison_with_its_settings(tmp_path, monkeypatch):
         assert model.config_.lr == pytest.approx(np.median([fold["lr"] for fold in chosen]))
         assert model.config_.min_steps == 80
     changed = CSV.assign(age=CSV["age"] + 1)
-    with pytest.raises(wm.InputError, match="no result of a loss on table as it is now"):
+    with pytest.raises(wm.InputError, match="has no results for table as it is now"):
         wm.fit(changed, target="income", loss="compare-my", quiet=True)
-    with pytest.raises(wm.InputError, match="no comparison"):
+    with pytest.raises(wm.InputError, match="not a comparison"):
         wm.fit("my.csv", target="income", loss=str(tmp_path), quiet=True)
     # The page and the terminal say what to use, and the command does it.
     assert report.recommendation.commands == ("widemargin fit my.csv --target income --loss compare-my --out model-my",)
@@ -228,9 +283,9 @@ def test_a_folder_is_replaced_only_if_asked(tmp_path):
     model.save(place, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     (place / "mine.txt").write_text("x")
-    with pytest.raises(wm.InputError, match="something else"):
+    with pytest.raises(wm.InputError, match="other than a table model"):
         model.save(place, overwrite=True)
-    with pytest.raises(wm.InputError, match="is there already"):
+    with pytest.raises(wm.InputError, match="exists already"):
         wm.fit("iris", out=place, quiet=True)
     facts = json.loads((place / "widemargin.json").read_text())
     assert facts["kind"] == "table_model"
@@ -247,5 +302,5 @@ def test_classes_keep_their_type(tmp_path, labels):
     twin = wm.load(tmp_path / "m")
     assert twin.classes_.dtype == model.classes_.dtype
     assert (twin.predict(x) == model.predict(x)).all()
-    with pytest.raises(wm.InputError, match="without names of columns"):
+    with pytest.raises(wm.InputError, match="without column names"):
         predict_file(twin, "iris.csv", "-")

@@ -58,7 +58,7 @@ def test_early_stopping_wide_tables_and_cross_validation():
 
 
 def test_one_label_losses_and_wrong_targets_are_one_line():
-    with pytest.raises(wm.InputError, match=r"arcgrad needs exactly one label per sample.*bce or focal"):
+    with pytest.raises(wm.InputError, match=r"arcgrad.*bce or focal"):
         quick_classifier("arcgrad(s=5)").fit(X, Y)
     with pytest.raises(wm.InputError, match="0 and 1"):
         quick_classifier().fit(X, 2 * Y)
@@ -67,7 +67,7 @@ def test_one_label_losses_and_wrong_targets_are_one_line():
     model = quick_classifier().fit(X, [{NAMES[k] for k in np.flatnonzero(row)} for row in Y])
     with pytest.raises(wm.InputError, match="'elk' was not among"):
         model.score(X[:1], [{"elk"}])
-    with pytest.raises(wm.InputError, match="one label each"):
+    with pytest.raises(wm.InputError, match="one label"):
         model.angles(X, Y[:, 0])
     with pytest.raises(wm.InputError, match="does not choose between classes"):
         quick_classifier().fit(X, Y[:, 0])

@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "taken" / "results.jsonl").mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "file" / "deeper", tmp_path / "taken"):
-        with pytest.raises(InputError, match=r"cannot be written.*choose another out folder"):
+        with pytest.raises(InputError, match=r"cannot be written.*choose another folder"):
             ResultStore(folder)
 
 
@@ -197,7 +197,7 @@ def make_plan(**change):
         ({"stratify": True}, r"another stratify \(False, now True\)"),
         ({"mlp_config": MLPConfig(lr=0.5)}, r"another lr \(0\.03, now 0\.5\)"),
         ({"mlp_config": MLPConfig(hidden=(8, 4))}, r"another hidden \(\[64, 24\], now \[8, 4\]\)"),
-        ({"tables": [replace(load_uci_set("iris"), class_names=("x", "y", "z"))]}, "has changed"),
+        ({"tables": [replace(load_uci_set("iris"), class_names=("x", "y", "z"))]}, "or its target changed"),
     ],
 )
 def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
@@ -211,7 +211,7 @@ def test_results_of_other_settings_are_not_mixed_in(tmp_path, change, named):
     with pytest.raises(InputError, match=named) as caught:
         again.find_matching(("iris", "softmax"), new.seed, new.settings(new.tables[0], "softmax"))
     assert "holds softmax on iris" in str(caught.value)
-    assert str(caught.value).endswith("choose another out folder, or overwrite")
+    assert str(caught.value).endswith("choose another out, or use overwrite=True")
     assert "\n" not in str(caught.value)
     assert again.find_matching(("iris", "adacos"), new.seed, {}) is None
 

@@ -233,5 +233,5 @@ def test_the_command_tunes(tmp_path, monkeypatch, capsys):
 
 def test_a_result_tuned_by_another_metric_is_not_taken(tmp_path):
     wm.compare("iris", losses="softmax", out=tmp_path, tune_trials=2, **QUICK)
-    with pytest.raises(wm.InputError, match=r"another tuned_metric \(accuracy, now log_loss\)"):
+    with pytest.raises(wm.InputError, match=r"tuned_metric.*accuracy.*log_loss"):
         wm.compare("iris", losses="softmax", out=tmp_path, tune_trials=2, metric="log_loss", **QUICK)

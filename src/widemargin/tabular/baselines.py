@@ -1,10 +1,10 @@
 """scikit-learn's classifiers on the same folds, scaled but not decorrelated, as points of reference.
 
 By default a comparison runs all of them but the SVM: the majority class on every fold, the others on those of the first
-repeat. Each has a budget of seconds for each table. Folds are run in order while it lasts, three at the least; where
+repeat. Each has a budget of seconds for each table. Folds are run in order within the budget, at least three; if
 one fold alone would take longer, the classifier is fitted to a stratified sample of its training rows (`max_fit_rows`).
-How many rows follows from the shape of the table and not from the clock: the numbers of a fold are the same on every
-machine, and only the number of folds depends on time. Test parts are whole. A fit takes one thread.
+The size of the sample depends on the shape of the table and not on the time taken: the results of a fold are the same
+on every machine, and only the number of folds depends on time. Test parts are complete. A fit uses one thread.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .crossval import Partition, Score, stratified_sample
 from .results import BASELINES, MAJORITY, MAX_TRAIN_ACCURACY_ROWS
 
 DEFAULT_BASELINES = tuple(name for name in BASELINES if name != "svm")
-"""What runs by default."""
+"""Baselines that run by default."""
 MIN_FOLDS = 3
-"""So many folds are run whatever they take."""
+"""Folds that are run regardless of the budget."""
 MIN_FIT_ROWS = 2_000
-"""A sample has at least so many rows."""
+"""Smallest number of rows of a sample."""
 MIN_EARLY_STOPPING_ROWS = 2_000
-"""From so many training rows on the network is wider and stops early."""
+"""Number of training rows from which the network is wider and uses early stopping."""
 MAX_LOGISTIC_OPERATIONS = 10**11
-"""Rows × columns × classes × iterations that logistic regression may take, but 100 iterations at the least."""
+"""Rows × columns × classes × iterations that logistic regression may take, but at least 100 iterations."""
 MAX_TREES = 5_000
-"""Trees of gradient boosting, one for each class and round, but 10 rounds at the least."""
+"""Trees of gradient boosting, one for each class and round, but at least 10 rounds."""
 
 
 def max_fit_rows(table: Table, name: str, seconds: float) -> int | None:
-    """Rows to which a baseline can be fitted in so many seconds, by estimate; None if a table's rows are not too many.
+    """Estimated number of rows to which a baseline can be fitted in `seconds`; None if all rows of the table are.
 
     >>> from widemargin.data.tabular.uci import load_uci_set
     >>> max_fit_rows(load_uci_set("iris"), "random_forest", seconds=60.0) is None
@@ -54,7 +54,7 @@ def max_fit_rows(table: Table, name: str, seconds: float) -> int | None:
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if _estimate_seconds(name, middle, columns, classes) <= seconds else (low, middle)
-    unit: int = 10 ** max(0, len(str(low)) - 2)  # two digits: it is no more than an estimate
+    unit: int = 10 ** max(0, len(str(low)) - 2)  # two digits: it is an estimate
     return max(MIN_FIT_ROWS, low // unit * unit)
 
 

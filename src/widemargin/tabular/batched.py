@@ -1,8 +1,8 @@
 """Many small networks at once: K models of one shape as stacked matrices, trained on K training parts of one table.
 
-Model k sees nothing of the others: its weights, its order of rows and its adaptive state are its own, so it is the
-model that would come out alone. Only the dropout masks of a step are shared, and what a margin draws for its samples.
-One stacked product per layer replaces K small ones, whose overhead would be most of the time.
+Models are independent: each has its own weights, order of rows and adaptive state, so it equals a model trained alone.
+Only the dropout masks of a step and random numbers that a margin draws for its samples are shared. One batched product
+per layer replaces K small ones, whose overhead would take most of the time.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,6 +35,9 @@ class StackedNetwork(nn.Module):
         rngs: one random generator per model; weights after He et al. (arXiv 1502.01852).
     """
 
+    has_relu_embedding = False
+    """Whether a ReLU follows the last layer too; only experiments on depth set it."""
+
     def __init__(self, sizes: Sequence[int], rngs: Sequence[np.random.Generator], dtype: torch.dtype) -> None:
         super().__init__()
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
@@ -49,47 +53,50 @@ class StackedNetwork(nn.Module):
 
     def forward(self, x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
         """Embeddings; `masks` [N, H] multiply the hidden layers (dropout)."""
-        return apply_layers(self.layers(), x, masks)
+        return apply_layers(self.layers(), x, masks, self.has_relu_embedding)
 
 
-def apply_layers(layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = ()) -> Tensor:
-    """The layers one after the other, a ReLU after all but the last; as a list, since looking up parameters is slow."""
+def apply_layers(
+    layers: Sequence[tuple[Tensor, Tensor]], x: Tensor, masks: Sequence[Tensor] = (), has_relu_embedding: bool = False
+) -> Tensor:
+    """Apply the layers in order, with a ReLU after all but the last (or all); takes a list, since looking up parameters
+    is slow."""
     last = len(layers) - 1
     for i, (weight, bias) in enumerate(layers):
         x = torch.baddbmm(bias, x, weight)
         if i < last:
             x = torch.relu(x) * masks[i] if masks else torch.relu(x)
-    return x
+    return torch.relu(x) if has_relu_embedding else x
 
 
-_GATHER_CHUNK_VALUES = 1 << 20  # numbers that are gathered at once: in the cache, and few calls
+_GATHER_CHUNK_VALUES = 1 << 20  # numbers gathered at once: fits into the cache, with few calls
 
 
 @dataclass(frozen=True)
 class StackedTable:
-    """A table as the models of a stack see it: shared numbers, and each model's own scaling of them."""
+    """A table for the models of a stack: shared values, and the scaling of each model."""
 
     x: Tensor
     """[n, F]; NaN where a value is missing."""
     y: Tensor
-    """[n] class indices, or [n, C] booleans where rows have several labels."""
+    """[n] class indices, or [n, C] booleans if rows have several labels."""
     num_classes: int
     shift: Tensor
     """[K, 1, F]: model k sees `x · scale + shift`."""
     scale: Tensor
     """[K, 1, F]"""
     fill: Tensor | None = None
-    """[K, 1, F]: what stands in for a missing value; None where nothing is missing."""
+    """[K, 1, F]: replaces missing values; None if none are missing."""
     decorrelation: Tensor | None = None
-    """[K, P, P]: the first P scaled columns become `(x · scale + shift) @ decorrelation`; None leaves them alone."""
+    """[K, P, P]: multiplies the first P scaled columns, `(x · scale + shift) @ decorrelation`; None: unchanged."""
     projection: Tensor | None = None
-    """[K, F, P]: the scaled columns of a wide table become P components; None leaves them alone."""
+    """[K, F, P]: the scaled columns of a wide table become P components; None leaves them unchanged."""
     prepared: Tensor | None = None
-    """[K, n, P]: every row as the models see it, if that was computed once and for all (`prepare`)."""
+    """[K, n, P]: all rows preprocessed, if `prepare` was called."""
 
     @property
     def num_inputs(self) -> int:
-        """How many numbers a model sees of a row."""
+        """Number of inputs of the network."""
         return self.x.shape[1] if self.projection is None else self.projection.shape[2]
 
     def prepare(self) -> StackedTable:
@@ -103,7 +110,7 @@ class StackedTable:
         return replace(self, prepared=prepared)
 
     def preprocess(self, indices: Tensor) -> Tensor:
-        """Rows [K, B] of the table as the models see them, [K, B, F]."""
+        """Inputs [K, B, P] of the networks for rows [K, B] of the table."""
         if self.prepared is not None:
             first = torch.arange(len(self.prepared), device=indices.device).unsqueeze(1) * self.prepared.shape[1]
             chosen = self.prepared.flatten(0, 1).index_select(0, (indices + first).flatten())
@@ -135,9 +142,16 @@ class ModelSettings:
     """Numbers of the margin, such as `s` and `m`, by name."""
 
     def take(self, models: Tensor) -> ModelSettings:
-        """The settings of some of the models, by their places."""
+        """The settings of some of the models, by their indices."""
         margin_values = {name: values[models] for name, values in self.margin_values.items()}
         return ModelSettings(self.lr[models], self.weight_decay[models], margin_values)
+
+
+class ModelOptimizer(Protocol):
+    """Updates the parameters of a stack."""
+
+    def step(self, lr: float) -> None:
+        """Update the parameters and clear their gradients."""
 
 
 class StackedTrainer:
@@ -149,7 +163,7 @@ class StackedTrainer:
         training: the rows of each model's training part.
         seeds: for each model the numbers its random draws start from; the first is the same for all.
         config: how to train.
-        steps_and_batch: steps and batch size, where they should not follow from the smallest training part here.
+        steps_and_batch: steps and batch size; by default those for the smallest training part.
         settings: rate, decay and numbers of the margin for each model; by default those of `config` and `spec` for all.
         sample_weight: [n], a factor of each row's loss; by default 1 for all.
     """
@@ -180,7 +194,7 @@ class StackedTrainer:
         # One stream per layer, so that masks do not depend on how many steps are drawn at once.
         self._mask_rngs = [np.random.default_rng([seeds[0][0], 1, layer]) for layer in range(len(config.hidden) - 1)]
         self._torch_rng_state = torch.Generator().manual_seed(seeds[0][0]).get_state()
-        self._adamw: _AdamW | _AdamWPerModel
+        self._adamw: ModelOptimizer
         if settings is None:
             self._adamw = _AdamW(self._parameters_with_decay(), config.weight_decay)
         else:
@@ -194,9 +208,9 @@ class StackedTrainer:
         return found
 
     def run(self, steps: int | None = None, on_progress: Callable[[int], None] | None = None) -> None:
-        """The next `steps` steps (all that remain by default); `on_progress` gets how many were done."""
-        # Some losses draw from torch's generator (elasticface, `mining=distance`): they get numbers of their own, which
-        # go on from call to call, so that a training is the same whatever is drawn around it.
+        """Run the next `steps` steps (by default all that remain); `on_progress` gets the number of steps done."""
+        # Some losses draw from torch's generator (elasticface, `mining=distance`). It has a state of its own here, kept
+        # from call to call, so that a training does not depend on what else draws numbers.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.set_state(self._torch_rng_state)
             self._run_until(self.steps if steps is None else min(self.steps, self.step + steps), on_progress)
@@ -222,7 +236,7 @@ class StackedTrainer:
                 None if self.sample_weight is None else self._group_by_step(self.sample_weight[order] / self.batch)
             )
             for i in range(count):
-                embedded = apply_layers(layers, x[i], [mask[i] for mask in masks])
+                embedded = apply_layers(layers, x[i], [mask[i] for mask in masks], self.network.has_relu_embedding)
                 # Every model's mean.
                 self.objective(embedded, y[i]).backward(mean_weights if weights is None else weights[i])
                 self._adamw.step(self._learning_rate(self.step))
@@ -240,7 +254,7 @@ class StackedTrainer:
         return self.config.lr * rising * 0.5 * (1.0 + math.cos(math.pi * done))
 
     def _draw_dropout_masks(self, steps: int) -> list[Tensor]:
-        """Masks [steps, B, H] of every hidden layer, scaled so that means are kept."""
+        """Dropout masks [steps, B, H] of every hidden layer, scaled to keep the mean."""
         share = self.config.dropout
         if not share:
             return []
@@ -280,7 +294,7 @@ class _AdamW:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One step down the gradients, which are then cleared."""
+        """Update the parameters and clear their gradients."""
         if self.weight_decay:
             torch_compat.multiply_all_(self.decayed_parameters, 1.0 - lr * self.weight_decay)
         adamw(
@@ -321,7 +335,7 @@ class _AdamWPerModel:
 
     @torch.no_grad()
     def step(self, lr: float) -> None:
-        """One step down the gradients, which are then cleared."""
+        """Update the parameters and clear their gradients."""
         self.steps += 1
         bias1, bias2 = 1.0 - 0.9**self.steps, 1.0 - 0.999**self.steps
         state = zip(self.parameters, self.exp_avgs, self.exp_avg_sqs, self.lr_factors, self.decays, strict=True)

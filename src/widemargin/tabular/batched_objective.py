@@ -87,9 +87,9 @@ class StackedHead(nn.Module):
         return self._backend(x, self.bias).logits(margin_values).permute(1, 2, 0)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
-        """Scores [K, N, C] whose largest is the answer: the logits at scale 1, which order classes alike.
+        """Scores [K, N, C] whose argmax is the prediction: the logits at scale 1, in the same order.
 
-        A scale of 0, where an adaptive margin may end, would make all logits equal and the first class the answer.
+        An adaptive margin may end at a scale of 0, which makes all logits equal: the first class would be predicted.
         """
         margin_values = self._current_margin(None, x.dtype).for_inference()
         if self.bias is None:
@@ -98,7 +98,7 @@ class StackedHead(nn.Module):
 
     @property
     def class_groups(self) -> Tensor:
-        """The weights of each class [K, C, S, D]; S = 1 where a class has no sub-centres."""
+        """The weights of each class [K, C, S, D]; S = 1 without sub-centres."""
         subcenters = self.margin.subcenters
         return torch.unflatten(self.weight, 1, (-1, 1 if subcenters is None else subcenters.count))
 
@@ -109,7 +109,7 @@ class StackedHead(nn.Module):
 
     @property
     def has_weight_decay(self) -> bool:
-        """Whether the lengths of the class weights matter, so that decay may shrink them."""
+        """Whether the loss depends on the norms of the class weights, so that weight decay applies to them."""
         return self.margin.uses_w_norm
 
 
@@ -139,19 +139,19 @@ class StackedCriterion(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight.mT)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
-        """Scores [K, N, C] whose largest is the answer."""
+        """Scores [K, N, C] whose argmax is the prediction."""
         return self.logits(x)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Loss [K, N]; `y` is [K, N], or [K, N, C] where rows have several labels."""
+        """Loss [K, N]; `y` is [K, N], or [K, N, C] if rows have several labels."""
         return self.criterion(self.logits(x).flatten(0, 1), y.flatten(0, 1)).view(y.shape[:2])
 
 
 class StackedPairLoss(nn.Module):
     """A pair loss on the embeddings of K models.
 
-    Where samples of different classes never meet in it, K models of C classes are one model of K·C classes.
-    Otherwise (contrastive, triplet) every model has a part of its own, one after the other.
+    If the loss never compares samples of different classes, K models of C classes are one model of K·C classes.
+    Otherwise (contrastive, triplet) the loss of each model is computed separately.
     """
 
     has_weight_decay = False
@@ -215,7 +215,7 @@ class StackedObjective(nn.Module):
 
     @property
     def head(self) -> StackedHead | StackedCriterion:
-        """The first part with class weights: the one that decides."""
+        """The first part with class weights, whose logits give the predictions."""
         return next(part for part in self.parts if isinstance(part, StackedHead | StackedCriterion))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -233,12 +233,12 @@ class StackedObjective(nn.Module):
         return self.head.logits(x)
 
     def ranking_scores(self, x: Tensor) -> Tensor:
-        """Scores [K, N, C] whose largest is the answer."""
+        """Scores [K, N, C] whose argmax is the prediction."""
         return self.head.ranking_scores(x)
 
 
 def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_multilabel: bool = False) -> Sum:
-    """The loss as a sum, or an error if a `StackedObjective` of it could not tell classes apart."""
+    """Return the loss as a sum, or refuse one that cannot distinguish classes."""
     value = parse(spec) if isinstance(spec, str) else spec
     total = value if isinstance(value, Sum) else Sum(((1.0, value),))
     losses = [loss for _, loss in total.parts]
@@ -250,9 +250,12 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_
         if isinstance(loss, Margin):
             loss.check_label_smoothing(label_smoothing)
         if isinstance(loss, Criterion) and not loss.is_multiclass and not is_multilabel:
-            raise InputError(f"{loss.name} does not choose between classes; take cross_entropy, focal or a margin")
+            raise InputError(f"{loss.name} does not choose between classes; use cross_entropy, focal or a margin")
     if all(isinstance(loss, PairLoss | Regularizer) for loss in losses):
-        raise InputError(f"{total!r} has no class weights, so it cannot tell classes apart; add a margin to it")
+        raise InputError(
+            f"{total!r} has no class weights, so it cannot distinguish classes; add a margin, as in "
+            f"softmax + 0.1*{losses[0].name}"
+        )
     if label_smoothing and not any(isinstance(loss, Margin) for loss in losses):
         raise InputError(
             f"{total!r} has no margin that could take label_smoothing; "
@@ -262,7 +265,7 @@ def check_stacked_loss(spec: str | Sum | Loss, label_smoothing: float = 0.0, is_
 
 
 def head_loss(total: Sum) -> Margin | Criterion:
-    """The first part of a loss that has class weights: the one that decides."""
+    """The first part of a loss that has class weights, whose logits give the predictions."""
     return next(loss for _, loss in total.parts if isinstance(loss, Margin | Criterion))
 
 
@@ -290,8 +293,8 @@ def _build_part(
 def _draw_subcenters(weight: Tensor, subcenters: Subcenters | None) -> Tensor:
     """Class weights [K, C, D] → weights of all sub-centres [K, C·S, D]: the first of a class is its given weight.
 
-    The others have its numbers in another order or with the other sign: directions that are as random, without further
-    draws. Two of a class are never equal (they would get equal gradients for ever) up to 2·C·D sub-centres.
+    The others have its numbers in another order or with the opposite sign: random directions too, without further
+    draws. Up to 2·C·D sub-centres of a class are all different; equal ones would always get equal gradients.
     """
     if subcenters is None:
         return weight

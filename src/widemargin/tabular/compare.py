@@ -1,4 +1,4 @@
-"""`compare`: which loss serves this table? Cross-validation on the same folds, tests, a verdict."""
+"""`compare`: cross-validate losses on the same folds of a table, test which differ, and give a verdict."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def compare(
     quiet: bool = False,
     command: str | None = None,
 ) -> Comparison:
-    """Cross-validate losses on one table or several, on the same folds, and say honestly which differ.
+    """Cross-validate losses on the same folds of one or several tables, and test which differ significantly.
 
-    Every mistake in the data or the settings is an `InputError` of one line that says what to do.
+    A mistake in the data or the settings raises an `InputError` with one line that says what to do.
 
     Args:
         data: CSV, TSV or Parquet file, its https address, or "-" for standard input; name of a UCI set such as "iris";
@@ -97,7 +97,7 @@ def compare(
         overwrite: start over instead of continuing with the results in `out`.
         data_dir: folder with the UCI sets (also the variable WIDEMARGIN_DATA).
         quiet: show no progress and print no notes (`Comparison.notes` has them).
-        command: how to make it again, as the page shows it; by default this call.
+        command: the command that repeats the comparison, shown on the page; by default this call.
 
     >>> import widemargin as wm
     >>> report = wm.compare("iris", losses=["softmax", "arcgrad(s=5)"], cv_repeats=1, folds=3, baselines=False, jobs=1)
@@ -169,7 +169,7 @@ def compare(
         _print_notes(late_notes)
         if num_stored:
             there = f"{num_stored} of {len(results)} results were already stored"
-            print_escaped(f"{there}; overwrite makes them anew", to_stderr=True)
+            print_escaped(f"{there}; overwrite computes them again", to_stderr=True)
     return comparison
 
 
@@ -191,7 +191,7 @@ def _check_mlp_config(given: Any) -> MLPConfig | dict[str, Any]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InputError(f"mlp_config must be an MLPConfig or a dict of its fields, got {format_value(given)}")
     values = dict(given)
-    MLPConfig(**values)  # one with a mistake is refused before any table is read
+    MLPConfig(**values)  # refuses mistakes before any table is read
     return values
 
 
@@ -209,7 +209,7 @@ def _extra_result_notes(extra: Sequence[Result], store: ResultStore) -> list[str
 
 
 def _describe_call(data: object, options: Mapping[str, object]) -> str:
-    """The call that makes it again, with the options that differ from their defaults."""
+    """The call that repeats the comparison, with the options that differ from their defaults."""
     defaults = {name: value for name, value in (compare.__kwdefaults__ or {}).items() if name != "command"}
     changed = [f"{name}={options[name]!r}" for name, value in defaults.items() if options[name] != value]
     shown = f"{str(data)!r}" if isinstance(data, str | Path) else "data"

@@ -60,12 +60,12 @@ class DatasetComparison:
     verdict: str
     kind: VerdictKind = "no_evidence"
     baselines: tuple[Result, ...] = ()
-    """Perhaps on the first few folds only."""
+    """Possibly on the first folds only."""
     baseline_intervals: tuple[tuple[float, float], ...] = ()
     suggested_config: MLPConfig | None = None
     """What the verdict suggests to try, where no statement is made and other settings may help."""
     metric: str = "accuracy"
-    """What decides."""
+    """The metric of ranks, tests, intervals and verdict."""
     adjusted_p: Mapping[str, float] = field(default_factory=dict)
     """Adjusted p of each loss against the best (corrected resampled t-test, Holm's correction over all pairs); empty
     where no statement is made."""
@@ -165,15 +165,15 @@ class Comparison:
     """None where there is one set with a statement, or one method."""
     baselines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is worth knowing: columns left out, lopsided classes, losses that cannot learn or diverged."""
+    """Notes: columns left out, unbalanced classes, losses that cannot learn or diverged."""
     data_notes: tuple[str, ...] = ()
     """A sentence on each table."""
     command: str = ""
-    """How to make it again, as the page shows it."""
+    """The call or command that repeats the comparison, shown on the page."""
     metric: str = "accuracy"
     """What decides ranks, tests, intervals, verdict and best: a name of `widemargin.metrics.classification.METRICS`."""
     recommendation: Recommendation | None = None
-    """What to use, and the command that fits it; None where it was not `compare` that made the comparison."""
+    """What to use, and the command that fits it; None unless the comparison was made by `compare`."""
 
     @property
     def results(self) -> tuple[Result, ...]:

@@ -9,7 +9,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.options import Config, add_arguments, document_options, given_values, option
 
 DEFAULT_LOSS = "arcgrad(s=5)"
@@ -63,8 +63,8 @@ class MLPConfig(Config):
 
         Up to `SMALL_ROWS` rows, 128 columns and 16 classes they are the defaults. With more rows, r times `SMALL_ROWS`,
         batches and layers grow and rate, decay and dropout fall; many classes need a wider embedding, and a layer more
-        between; where columns are many for the rows, those that are related to the class are weighted up and the rest
-        is projected. `given` values are taken as they are.
+        between; if there are many columns compared with rows, columns related to the class get more weight, and the
+        columns are projected to principal components. `given` values are taken as they are.
 
         >>> MLPConfig.for_table(1_000, 20, 3) == MLPConfig()
         True
@@ -238,5 +238,8 @@ def mlp_values_from_options(options: argparse.Namespace) -> dict[str, Any]:
     if options.hidden is None:
         return {**given, "hidden": MLPConfig().with_layers(options.layers).hidden}
     if options.layers != len(options.hidden) + 1:
-        raise InputError(f"--layers {options.layers} does not fit --hidden with {len(options.hidden)} widths")
+        raise InputError(
+            f"{spell_option('layers', options.layers)} does not fit {len(options.hidden)} widths in "
+            f"{spell_option('hidden')}"
+        )
     return given

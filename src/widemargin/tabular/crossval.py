@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encode import check_width, encode
 from ..data.tabular.table import Table
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..losses.base import Loss
 from ..losses.grammar import Sum
 from ..metrics.classification import FoldEvaluator, FoldMetrics, fit_temperature, fit_temperatures, softmax
@@ -28,7 +28,7 @@ from .results import MAX_TRAIN_ACCURACY_ROWS
 
 INNER_FOLDS = 3
 """Inner folds of a training part, for temperatures and for tuning."""
-# What one model may have and draw: more is a slip in an option, and would end in an allocation that fails.
+# Largest numbers of weights and of drawn rows of a model: more is a mistake in an option and would exhaust memory.
 MAX_MODEL_WEIGHTS, MAX_MODEL_SAMPLES = 1 << 27, 1 << 28
 MAX_SEED = (1 << 31) - 1
 
@@ -42,7 +42,7 @@ class Partition:
 
 
 class Score(NamedTuple):
-    """What one loss reached on one table."""
+    """Scores of one loss on one table."""
 
     folds: list[float]
     """Accuracy in percent of every fold of every repeat."""
@@ -52,7 +52,7 @@ class Score(NamedTuple):
     train: Sequence[float] = ()
     """Accuracy in percent of every model on (at most MAX_TRAIN_ACCURACY_ROWS of) its training rows, without dropout."""
     evaluation: FoldMetrics | None = None
-    """Every metric of every fold, and what the folds have together: confusions, reliability."""
+    """Every metric of every fold, and confusions and reliability over all folds."""
 
 
 def partitions(y: NDArray[np.int64], cv_repeats: int, folds: int, seed: int, stratify: bool = False) -> list[Partition]:
@@ -77,7 +77,7 @@ def partitions(y: NDArray[np.int64], cv_repeats: int, folds: int, seed: int, str
 def stratified_sample(
     rows: NDArray[np.int64], y: NDArray[np.int64], max_rows: int, seed: Sequence[int]
 ) -> NDArray[np.int64]:
-    """The rows, or `max_rows` of them drawn by chance in which every class keeps its share.
+    """The rows, or a random sample of `max_rows` of them in which every class keeps its share.
 
     >>> y = np.array([0] * 80 + [1] * 20)
     >>> np.bincount(y[stratified_sample(np.arange(100), y, 10, [0])]).tolist()
@@ -93,11 +93,11 @@ def stratified_sample(
 
 def _check_split(num_rows: int, cv_repeats: int, folds: int, seed: int) -> None:
     if cv_repeats < 1:
-        raise InputError(f"cv_repeats must be at least 1, got {cv_repeats}")
+        raise InputError(f"{spell_option('cv_repeats')} must be at least 1, got {cv_repeats}")
     if not 2 <= folds <= num_rows:
-        raise InputError(f"folds must be between 2 and the number of rows ({num_rows}), got {folds}")
+        raise InputError(f"{spell_option('folds')} must be between 2 and the number of rows ({num_rows}), got {folds}")
     if not 0 <= seed <= MAX_SEED:
-        raise InputError(f"seed must be between 0 and {MAX_SEED}, got {seed}")
+        raise InputError(f"{spell_option('seed')} must be between 0 and {MAX_SEED}, got {seed}")
 
 
 def check_cross_validation(table: Table, cv_repeats: int, folds: int, seed: int, config: MLPConfig) -> None:
@@ -106,14 +106,16 @@ def check_cross_validation(table: Table, cv_repeats: int, folds: int, seed: int,
     weights = count_weights(check_width(table), config, len(table.class_names))
     if weights > MAX_MODEL_WEIGHTS:
         raise InputError(
-            f"{table.name}: a model has {weights} weights; {MAX_MODEL_WEIGHTS} are the limit, take fewer hidden"
+            f"{table.name}: a model has {weights} weights; {MAX_MODEL_WEIGHTS} are the limit, use a smaller "
+            f"{spell_option('hidden')}"
         )
     if (
         config.epochs * len(table) > MAX_MODEL_SAMPLES
         or config.min_steps * min(config.batch, len(table)) > MAX_MODEL_SAMPLES
     ):
         raise InputError(
-            f"{table.name}: a model draws more than {MAX_MODEL_SAMPLES} rows; take fewer epochs or min_steps"
+            f"{table.name}: a model draws more than {MAX_MODEL_SAMPLES} rows; use fewer {spell_option('epochs')} or "
+            f"{spell_option('min_steps')}"
         )
 
 
@@ -200,7 +202,7 @@ def inner_partitions(split: Sequence[Partition], y: NDArray[np.int64], seed: int
 
 
 def inner_seed(seed: int, place: int) -> tuple[int, int, int]:
-    """What the random draws of an inner model start from, by its place among all inner partitions."""
+    """The seed of an inner model, by its index among all inner partitions."""
     return seed, place // INNER_FOLDS, 7 + place % INNER_FOLDS
 
 

@@ -44,13 +44,13 @@ def train_validation_split(
 class EarlyStopping:
     """Best weights of K models by their validation rows: accuracy, and among equals the smaller log loss.
 
-    A model that had no better check for `patience` checks is finished: its best weights stay, whatever the others of
-    the stack still do, so that it is the model that would come out alone.
+    A model without an improvement for `patience` checks is finished: its best weights are kept while the others of
+    the stack go on, so that it equals a model trained alone.
 
     Args:
         trainer: the stack in training.
         validation: the rows of each model's validation part.
-        patience: checks without a better one after which a model is finished.
+        patience: number of checks without an improvement after which a model is finished.
     """
 
     def __init__(self, trainer: StackedTrainer, validation: Sequence[NDArray[np.int64]], patience: int) -> None:
@@ -73,7 +73,7 @@ class EarlyStopping:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every model is."""
+        """Whether all models are finished."""
         return bool((self._checks_since_best >= self.patience).all())
 
     @torch.no_grad()
@@ -99,8 +99,10 @@ class EarlyStopping:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put every model's best weights back."""
-        for best, tensor in zip(self._best_states, self._tensors(), strict=False):  # no check yet: the last ones stay
+        """Restore the best weights of every model."""
+        for best, tensor in zip(
+            self._best_states, self._tensors(), strict=False
+        ):  # without a check the last weights are kept
             tensor.copy_(best)
 
     def _evaluate(self) -> tuple[Tensor, Tensor]:
@@ -120,14 +122,14 @@ class EarlyStopping:
         return correct / self._totals, (log_loss / self._totals).nan_to_num(torch.inf)
 
     def _tensors(self) -> list[Tensor]:
-        """What decides about predictions, [K, …] each: network, class weights and the margin's own numbers."""
+        """Tensors that predictions depend on, [K, …] each: network, class weights and state of the margin."""
         modules = (self.trainer.network, self.trainer.objective.head)
         held = [value for module in modules for value in (*module.parameters(), *module.buffers())]
         return [value.data for value in held if value.ndim and len(value) == len(self._rows)]
 
 
 def _answers_and_losses(logits: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """Whether the answer is right, and its log loss, [K, B] each; of several labels all must be right."""
+    """Whether the prediction is right, and its log loss, [K, B] each; of several labels all must be right."""
     if truth.ndim == logits.ndim:
         losses = F.binary_cross_entropy_with_logits(logits, truth.to(logits.dtype), reduction="none")
         return ((logits > 0) == truth).all(-1), losses.mean(-1)
@@ -142,7 +144,7 @@ def train_with_validation(
     on_progress: Callable[[int], None] | None = None,
     on_check: Callable[[EarlyStopping | None], None] | None = None,
 ) -> EarlyStopping | None:
-    """Train to the end, or with validation rows until no model gets better, with the best weights of each.
+    """Train to the end, or with validation rows until no model improves, and restore the best weights of each.
 
     `on_progress` gets the number of steps done since the last call (all that remain when training stops early),
     `on_check` is called after every check.

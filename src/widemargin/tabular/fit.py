@@ -1,11 +1,11 @@
-"""`fit`: one model on a table, to take home: a fitted `MarginClassifier`, saved to a folder if one is named.
+"""`fit`: fit one loss to all rows of a table; the fitted `MarginClassifier` is returned, and saved if `out` is given.
 
-A Parquet file of more than `MAX_STATISTICS_ROWS` rows is streamed (`data.tabular.parquet_stream`): what its columns are
-is decided by `ENCODER_ROWS` of its rows, drawn by chance, and the inputs of the network are kept in single precision.
-The bound on its memory is 1 GiB for these (`MAX_STREAMED_VALUES` numbers; of a larger table a stratified sample of the
-rows is fitted, and a note says so), about 150 bytes per row for labels and the order of rows, and 1 GiB for blocks and
-statistics (up to 4,000 encoded columns), beside Python and torch. Every other table is in memory as a whole, within the
-limits that `compare` has.
+A Parquet file of more than `MAX_STATISTICS_ROWS` rows is streamed (`data.tabular.parquet_stream`): how its columns are
+read is decided on a random sample of `ENCODER_ROWS` rows, and the inputs of the network are kept in single precision.
+Its memory is bounded by 1 GiB for these inputs (`MAX_STREAMED_VALUES` numbers; of a larger table a stratified sample of
+the rows is fitted, and a note says so), about 150 bytes per row for labels and the order of rows, and 1 GiB for blocks
+and statistics (up to 4,000 encoded columns), in addition to Python and torch. Every other table is read into memory as
+a whole, within the limits of `compare`.
 """
 
 from __future__ import annotations
@@ -66,27 +66,27 @@ def fit(
     quiet: bool = False,
     command: str | None = None,
 ) -> MarginClassifier:
-    """Fit a loss to all rows of a table, and return the fitted classifier.
+    """Fit a loss to all rows of a table and return the fitted classifier.
 
     Args:
-        data: whatever `compare` takes, one table: a file, its address, "-", the name of a set, a DataFrame, `(X, y)`. A
-            Parquet file of more than 262,144 rows is streamed, see the module.
+        data: one table, in any form that `compare` accepts: a file, its https address, "-" for standard input, the name
+            of a set, a DataFrame, `(X, y)`. A Parquet file of more than 262,144 rows is streamed, in bounded memory.
         target, target_is_class, decimal, data_dir: as in `compare`.
-        loss: a parse string or a loss; the folder of a comparison with this table, for its best loss with the settings
-            and, of a tuned one, the values that it chose (their medians over the folds); or "best", for the best of the
-            folder `compare-NAME` where it holds this table, else of a comparison of the default losses with one repeat
-            that is made first.
-        tune, tune_trials: seconds (True for 300) or number of trials to choose learning rate, weight decay, `s` and `m`
-            on inner folds.
+        loss: a parse string or a loss; the folder of a comparison of this table, for its best loss with the settings of
+            the comparison (if it was tuned, with the medians of the selected values over the folds); or "best", for the
+            best loss of the folder `compare-NAME` if it holds this table, otherwise of a comparison of the default
+            losses with one repeat, which is run first.
+        tune, tune_trials: seconds (True for 300) or number of trials to select learning rate, weight decay, `s` and
+            `m` on inner folds.
         calibrate: fit a temperature for the probabilities, see `MarginClassifier`.
         class_weight: "balanced", or a dict by label.
-        mlp_config: settings that do not follow the size of the table, such as `{"lr": 0.01}`.
+        mlp_config: settings to fix instead of deriving them from the size of the table, such as `{"lr": 0.01}`.
         seed: random seed.
         device: where to train.
-        out: folder to save the model to, which `wm.load` and `widemargin predict` read.
-        overwrite: replace a model that is there.
+        out: folder to save the model to, for `wm.load` and `widemargin predict`.
+        overwrite: replace an existing model.
         quiet: show no progress and print no notes.
-        command: how it was made, kept in the folder.
+        command: the command that made the model, stored in the folder for readers.
 
     >>> import widemargin as wm
     >>> model = wm.fit("iris", loss="softmax", quiet=True)
@@ -140,7 +140,7 @@ def _early_stopping(val_fraction: float) -> dict[str, Any]:
 
 
 class _Rows(NamedTuple):
-    """What is fitted: rows in blocks, their classes, and how they were read."""
+    """The rows to fit, their classes, and the encoder that read them."""
 
     source: RowSource
     codes: NDArray[np.int64]
@@ -148,7 +148,7 @@ class _Rows(NamedTuple):
     encoder: TableEncoder
     name: str
     table: Table | None
-    """None for a file that is streamed."""
+    """None if the file is streamed."""
     notes: tuple[str, ...]
 
 
@@ -167,7 +167,7 @@ def _load_rows(
 
 
 def _sort_classes(y: NDArray[np.int64], names: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Classes by the alphabet, as scikit-learn has them, and the place of each row's among them."""
+    """The class index of each row and the classes, sorted as in scikit-learn."""
     classes, place = np.unique(np.array(names), return_inverse=True)
     return place[y], classes
 
@@ -183,7 +183,7 @@ def _stream_rows(blocks: ParquetBlocks, target: str | None, is_class: bool, deci
     place = blocks.column_names.index(name)
     encoder = TableEncoder(decimal=decimal).fit_grid(sample, range(len(chosen)), place)
     notes = [*labels.notes, *encoder.notes_]
-    notes.append(f"{blocks.num_rows:,} rows are streamed; what the columns are was decided by {len(chosen):,} of them")
+    notes.append(f"{blocks.num_rows:,} rows are streamed; how columns are read was decided on {len(chosen):,} of them")
     max_rows = MAX_STREAMED_VALUES // len(encoder.is_numeric_)
     if len(kept) > max_rows:
         sampled = stratified_sample(np.arange(len(kept)), codes, max_rows, [seed, 13])
@@ -224,7 +224,7 @@ class StreamedRows:
 class _ChosenLoss(NamedTuple):
     loss: str | Loss | Sum
     config: dict[str, Any]
-    """Settings of a comparison that did not follow the size of the table."""
+    """Settings that the comparison fixed instead of deriving them from the size of the table."""
     notes: tuple[str, ...] = ()
 
 
@@ -234,7 +234,7 @@ def _choose_loss(loss: Any, rows: _Rows, seed: int, quiet: bool) -> _ChosenLoss:
         if (folder / RESULTS_FILE_NAME).is_file():
             return _best_of_folder(folder, rows)
         if rows.table is None:
-            raise InputError(f"{rows.name}: a table of this size is not compared first; name the loss")
+            raise InputError(f"{rows.name}: the table is too large to compare losses on it first; name the loss")
         found = compare(rows.table, baselines=False, cv_repeats=1, seed=seed, quiet=quiet)
         return _ChosenLoss(
             best_loss(found.sets[0]), {}, (f"{best_loss(found.sets[0])} is the best of a comparison with one repeat",)
@@ -242,14 +242,14 @@ def _choose_loss(loss: Any, rows: _Rows, seed: int, quiet: bool) -> _ChosenLoss:
     if isinstance(loss, Path) or (isinstance(loss, str) and (Path(loss) / RESULTS_FILE_NAME).is_file()):
         return _best_of_folder(Path(loss), rows)
     if isinstance(loss, str) and Path(loss).is_dir():
-        raise InputError(f"{loss}: no comparison, {RESULTS_FILE_NAME} is not there")
+        raise InputError(f"{loss}: not a comparison: it has no {RESULTS_FILE_NAME}")
     return _ChosenLoss(parse(loss) if isinstance(loss, str) else loss, {})
 
 
 def _best_of_folder(folder: Path, rows: _Rows) -> _ChosenLoss:
-    """The best loss of a comparison's folder on this table, with what was given or tuned there."""
+    """The best loss of a comparison of this table, with the settings that were given or tuned there."""
     if not (folder / RESULTS_FILE_NAME).is_file():
-        raise InputError(f"{folder}: no comparison, {RESULTS_FILE_NAME} is not there")
+        raise InputError(f"{folder}: not a comparison: it has no {RESULTS_FILE_NAME}")
     results = [
         result
         for result in ResultStore(folder).results.values()
@@ -258,9 +258,7 @@ def _best_of_folder(folder: Path, rows: _Rows) -> _ChosenLoss:
         )
     ]
     if not any(not result.is_baseline for result in results):
-        raise InputError(
-            f"{folder}: no result of a loss on {rows.name} as it is now; compare it first, or name the loss"
-        )
+        raise InputError(f"{folder}: has no results for {rows.name} as it is now; compare it first, or name the loss")
     first = next(result for result in results if not result.is_baseline)
     metric = choose_metric(None, [rows.table] if rows.table is not None else [])[0]
     same_set = [result for result in results if result.set == first.set]
@@ -270,13 +268,13 @@ def _best_of_folder(folder: Path, rows: _Rows) -> _ChosenLoss:
     config = _given_settings(settings, rows, len(rows.classes))
     spec, tuned = parse(loss), _tuned_medians(settings)
     config |= {name: tuned.pop(name) for name in ("lr", "weight_decay") if name in tuned}
-    how = " (no statement about the losses was made there)" if not one.has_statement else ""
+    how = "" if one.has_statement else ", whose verdict makes no statement about the losses"
     notes = (f"{loss} is the best loss of {folder}{how}",)
     return _ChosenLoss(replace_options(spec, **tuned) if tuned else spec, config, notes)
 
 
 def _given_settings(settings: Mapping[str, Any], rows: _Rows, num_classes: int) -> dict[str, Any]:
-    """Settings of a result that differ from those of the rule for the size of its training parts."""
+    """Settings of a result that differ from the rule for tables of its size."""
     stored = settings.get("mlp_config")
     folds = settings.get("folds")
     if not isinstance(stored, dict) or not isinstance(folds, int) or folds < 2 or rows.table is None:
@@ -288,7 +286,7 @@ def _given_settings(settings: Mapping[str, Any], rows: _Rows, num_classes: int) 
 
 
 def _tuned_medians(settings: Mapping[str, Any]) -> dict[str, float]:
-    """Medians over the folds of the values that tuning chose."""
+    """Medians over the folds of the values that tuning selected."""
     tuning = settings.get("tuning")
     chosen = tuning.get("chosen") if isinstance(tuning, dict) else None
     if not isinstance(chosen, list) or not chosen or not all(isinstance(one, dict) for one in chosen):

@@ -1,4 +1,4 @@
-"""Whether settings fit a table well enough to compare losses there, what to try where not, and cautions."""
+"""Whether settings fit a table well enough to compare losses, what to try otherwise, and cautions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..io.errors import spell_option
 from ..metrics.classification import Metric
 from ..stats.verdict import OVERFIT_GAP, FoldScores, Verdict, verdict_if_not_comparable
 from .config import MLPConfig
@@ -31,14 +32,14 @@ def no_statement_verdict(
     test_fraction: float,
     alpha: float,
 ) -> tuple[Verdict | None, MLPConfig | None]:
-    """Why nothing can be said about the losses of a set, and what to try; None where they can be compared.
+    """Why no statement about the losses of a set can be made, and what to try; None if they can be compared.
 
     Args:
-        metric: what decides; the training accuracy stays an accuracy and is compared with accuracies.
+        metric: the metric of the comparison; training accuracy is compared with accuracies.
         folds: those in which the metric is defined.
     """
     if baselines and all(result.has_diverged for result in results):
-        sentence = "Every loss diverged; no statement about the losses. Try a smaller --lr."
+        sentence = f"Every loss diverged; no statement about the losses. Try a smaller {spell_option('lr')}."
         return Verdict((), (), 1.0, sentence, "diverged"), None
     scores = _fold_scores(results, baselines, metric, folds)
     found = verdict_if_not_comparable(scores, test_fraction, alpha)
@@ -92,7 +93,8 @@ def _suggestion(verdict: Verdict, results: Sequence[Result], scores: FoldScores)
             sentence = (
                 f"{'Nor is a baseline. ' if no_baseline_either else ''}The table is wide: {columns} columns and {rows} "
                 "rows, where a model fits its training rows by columns that mean nothing. Try fewer columns (chosen "
-                f"by what they mean or on other rows) or more rows; else, with another --out: {options}."
+                f"by what they mean or on other rows) or more rows; else, with another {spell_option('out')}: "
+                f"{options}."
             )
             return sentence, config_against_overfitting(settings)
         if no_baseline_either:
@@ -100,16 +102,16 @@ def _suggestion(verdict: Verdict, results: Sequence[Result], scores: FoldScores)
     best_mean = max(result.mean for result in results)
     if verdict.kind != "underfit" and fitted and max(fitted) >= best_mean + OVERFIT_GAP:
         options = suggest_options_against_overfitting(settings)
-        more_rows = f"More rows or fewer columns may help; else try, with another --out: {options}."
+        more_rows = f"More rows or fewer columns may help; else try, with another {spell_option('out')}: {options}."
         return more_rows, config_against_overfitting(settings)
     options = suggest_options_against_underfitting(settings)
-    return f"Try, with another --out: {options}.", config_against_underfitting(settings)
+    return f"Try, with another {spell_option('out')}: {options}.", config_against_underfitting(settings)
 
 
 def baseline_caution(
     results: Sequence[Result], baselines: Sequence[Result], metric: Metric, folds: Sequence[int]
 ) -> str:
-    """A sentence where a baseline has a better mean than every loss, though no test shows it."""
+    """A sentence if a baseline has a better mean than every loss, but not significantly."""
     sign = 1.0 if metric.higher_is_better else -1.0
     scores = {result.loss: select_scores(result, metric, folds) for result in (*results, *baselines)}
     means = {result.loss: float(np.mean(scores[result.loss])) for result in baselines if scores[result.loss]}
@@ -120,16 +122,16 @@ def baseline_caution(
             how = "higher" if metric.higher_is_better else "lower"
             what = "" if metric.name == "accuracy" else f" {metric.label}"
             better = f" {name} has a {how} mean{what} than every loss ({shown} in {count} folds)"
-            return f"{better}: with other settings the order of the losses may be another."
+            return f"{better}: with other settings the order of the losses may differ."
     return ""
 
 
 def low_train_accuracy_caution(results: Sequence[Result], baselines: Sequence[Result]) -> str:
-    """A sentence where training accuracy is low and no baseline was run that would show whether more can be had."""
+    """A sentence if training accuracy is low and no baseline was run that would show whether more is possible."""
     fitted = [result.train_mean for result in results if result.train_mean is not None]
     if any(result.loss != MAJORITY for result in baselines) or not fitted or max(fitted) >= LOW_TRAIN_ACCURACY:
         return ""
     return (
-        f" No loss has more than {max(fitted):.1f} % even on the rows it has learnt from, and no baseline was run that "
-        "would show whether these settings underfit: with others the order of the losses may be another."
+        f" No loss has more than {max(fitted):.1f} % even on its training rows, and no baseline was run that "
+        "would show whether these settings underfit: with others the order of the losses may differ."
     )

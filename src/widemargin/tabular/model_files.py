@@ -1,12 +1,12 @@
-"""A fitted `MarginClassifier` as a folder: `widemargin.json` and `model.safetensors`; nothing is pickled or run.
+"""A fitted `MarginClassifier` as a folder: `widemargin.json` and `model.safetensors`; nothing is pickled or executed.
 
     model = wm.fit("my.csv", target="y", out="model")     # or MarginClassifier(…).fit(X, y).save("model")
     model = wm.load("model")                              # in any process, with the same predictions
 
 The JSON holds how each column of a table is read (kinds, levels, decimal signs, the order of day and month, the first
 day), the classes, the loss, the settings, the temperature, seed, versions and the command; the tensors hold medians,
-scaling, network and class weights. A folder may come from a stranger: sizes follow from the tensors that are there and
-not from numbers in the JSON, and everything that does not fit together is refused in one line.
+scaling, network and class weights. A folder may come from an untrusted source: sizes follow from the tensors in the
+file and not from numbers in the JSON, and every inconsistency is refused in one line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from ..data.tabular.encoder import TableEncoder
 from ..data.tabular.readings import ColumnReading
 from ..io import bounded
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..io.locks import write_text_atomic
 from ..io.provenance import versions
 from ..io.tensor_files import all_finite, clone_contiguous, read_safetensors_header
@@ -57,7 +57,7 @@ _UNSTORED_PARAMETERS = ("loss", "random_state", "device", "class_weight")
 
 
 def save_model(model: MarginClassifier, folder: Path, *, overwrite: bool = False, command: str = "") -> Path:
-    """Write a fitted model to a folder, whole or not at all."""
+    """Write a fitted model to a folder, which appears under its name when it is complete."""
     from safetensors.torch import save_file
 
     folder = folder.expanduser()
@@ -73,22 +73,22 @@ def save_model(model: MarginClassifier, folder: Path, *, overwrite: bool = False
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
     except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be written ({error.strerror or error}); choose another out folder"
-        ) from None
+        raise InputError(f"{folder}: cannot be written ({error.strerror or error}); choose another folder") from None
     return folder
 
 
 def check_out_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds something, unless it is a model that may be replaced."""
+    """Refuse a folder that is not empty, unless it holds a model and may be overwritten."""
     folder = folder.expanduser()
     if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
         return
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
     if not overwrite:
-        raise InputError(f"{folder}: is there already; choose another --out, or --overwrite (overwrite=True)")
+        raise InputError(
+            f"{folder}: exists already; choose another {spell_option('out')}, or use {spell_option('overwrite', True)}"
+        )
     if folder.is_symlink() or not folder.is_dir() or not names <= {METADATA_FILE, WEIGHTS_FILE}:
-        raise InputError(f"{folder}: holds something else than a table model; choose another --out")
+        raise InputError(f"{folder}: contains something other than a table model; choose another {spell_option('out')}")
 
 
 def _move_into_place(fresh: Path, folder: Path) -> None:
@@ -155,7 +155,7 @@ def _format_metadata(model: MarginClassifier, command: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value of NumPy's as JSON has it."""
+    """Convert values of NumPy to those of JSON."""
     if isinstance(value, Mapping):
         return {name: _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -168,23 +168,25 @@ def _class_dtype(classes: NDArray[Any]) -> str:
         return classes.dtype.name
     if classes.dtype.kind in "OU" and all(isinstance(name, str) for name in classes.tolist()):
         return "object" if classes.dtype.kind == "O" else "str"
-    raise InputError(f"classes of the kind {classes.dtype} cannot be saved; fit with words or numbers as labels")
+    raise InputError(f"classes of type {classes.dtype} cannot be saved; fit with strings or numbers as labels")
 
 
 # ---------------------------------------------------------------- reading
 
 
 def load_model(folder: Path, estimator: type[MarginClassifier]) -> MarginClassifier:
-    """The fitted model in a folder, as an `estimator`; whatever does not fit together is an InputError."""
+    """Load the fitted model of a folder as an `estimator`; every inconsistency is an InputError."""
     path = folder / METADATA_FILE
     try:
         metadata = bounded.read_json(path)
         if metadata["format"] != FORMAT_VERSION:
-            raise InputError(f"{path}: format {format_value(metadata['format'])} is not known to this version")
+            raise InputError(
+                f"{path}: format {format_value(metadata['format'])} is unknown to this version of widemargin; update it"
+            )
         tensors = read_safetensors_header(folder / WEIGHTS_FILE).read()
         return _restore(metadata, tensors, estimator)
     except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
+        raise InputError(f"{error.filename or folder}: not found; is {folder} the folder of a model?") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError, OSError) as error:
         raise InputError(f"{folder}: not a table model that can be read ({error})") from None
 
@@ -194,25 +196,25 @@ def _restore(
 ) -> MarginClassifier:
     for name, value in tensors.items():
         if value.is_floating_point() and (value.dtype != torch.float64 or not all_finite(value)):
-            raise ValueError(f"{name} is not in finite numbers of double precision")
+            raise ValueError(f"{name} must be finite and in double precision")
     model = estimator(**_parameters(metadata), device="cpu")
     classes = _classes(metadata["classes"], metadata["class_dtype"])
     config = MLPConfig(**{**metadata["mlp_config"], "hidden": tuple(metadata["mlp_config"]["hidden"])})
     encoder = None
     names = metadata["feature_names"]
     if names is not None and not all(isinstance(name, str) for name in names):
-        raise ValueError("feature_names are no names")
+        raise ValueError("feature_names must be strings")
     if metadata["columns"] is not None:
         encoder = TableEncoder.from_readings([ColumnReading.from_dict(column) for column in metadata["columns"]], names)
     is_multilabel = metadata["is_multilabel"] is True
     num_columns = len(tensors["scaler.center"])
     expected = metadata["num_features"] if encoder is None else len(encoder.is_numeric_)
     if num_columns != expected or (names is not None and len(names) != metadata["num_features"]):
-        raise ValueError(f"{num_columns} columns of numbers, {format_value(expected)} in the description")
+        raise ValueError(f"{num_columns} columns in {WEIGHTS_FILE}, {format_value(expected)} in {METADATA_FILE}")
     trained = _restore_network(metadata, tensors, classes, config, is_multilabel)
     model.temperature_ = float(metadata["temperature"])
     if not MIN_TEMPERATURE <= model.temperature_ <= MAX_TEMPERATURE:
-        raise ValueError(f"a temperature of {model.temperature_:g}")
+        raise ValueError(f"temperature {model.temperature_:g} is out of range")
     model.n_features_in_ = num_columns if encoder is None else encoder.n_features_in_
     if names is not None:
         model.feature_names_in_ = np.array(names, dtype=object)
@@ -232,10 +234,10 @@ def _restore(
 
 
 def _parameters(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of the estimator; unknown ones are an error of its constructor."""
+    """The parameters of the estimator; its constructor refuses unknown ones."""
     weight, seed = metadata["class_weight"], metadata["seed"]
     if not isinstance(seed, int) or not isinstance(metadata["loss"], str):
-        raise ValueError("no seed or no loss")
+        raise ValueError("seed or loss is missing")
     parameters = dict(metadata["parameters"])
     if parameters.get("hidden") is not None:
         parameters["hidden"] = tuple(parameters["hidden"])
@@ -248,14 +250,14 @@ def _classes(values: list[Any], dtype: str) -> NDArray[Any]:
         raise ValueError("fewer than two classes")
     if dtype in ("str", "object"):
         if not all(isinstance(name, str) for name in values):
-            raise ValueError("classes that are no words")
+            raise ValueError("classes must be strings")
         classes: NDArray[Any] = np.array(values, dtype=object if dtype == "object" else str)
     elif dtype in _CLASS_DTYPES:
         classes = np.array(values, dtype=dtype)
     else:
-        raise ValueError(f"classes of the kind {format_value(dtype)}")
+        raise ValueError(f"unknown class_dtype {format_value(dtype)}")
     if classes.ndim != 1 or (classes[1:] <= classes[:-1]).any():
-        raise ValueError("classes are not sorted, or one is there twice")
+        raise ValueError("classes must be sorted and distinct")
     return classes
 
 
@@ -274,7 +276,7 @@ def _restore_network(
     _check_shape("scaler", tensors["scaler.scale"], (num_columns,))
     matrix, projected = held["decorrelation"], held["projection"]
     if matrix is not None and (matrix.ndim != 3 or matrix.shape[2] > num_columns):
-        raise ValueError("a decorrelation of more columns than there are")
+        raise ValueError("decorrelation has more columns than the table")
     if matrix is not None:
         _check_shape("decorrelation", matrix, (1, matrix.shape[2], matrix.shape[2]))
     if projected is not None:
@@ -322,4 +324,4 @@ def _restore_head(
 
 def _check_shape(name: str, value: Tensor | None, shape: tuple[int, ...]) -> None:
     if value is None or tuple(value.shape) != shape or value.dtype != torch.float64:
-        raise ValueError(f"{name}: a tensor of shape {shape} is missing, or has another")
+        raise ValueError(f"{name}: a tensor of shape {shape} in double precision is expected")

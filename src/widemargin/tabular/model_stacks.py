@@ -1,4 +1,4 @@
-"""Models of one loss on one table, trained in stacks: as many at a time as fit into memory, each on rows of its own."""
+"""Models of one loss on one table, trained in stacks of as many as fit into memory, each on its own rows."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def count_weights(inputs: int, config: MLPConfig, num_classes: int) -> int:
 
 
 class TrainingJob(NamedTuple):
-    """One model to train: its rows, and the numbers that its random draws start from."""
+    """One model to train: its rows and its seed."""
 
     rows: NDArray[np.int64]
     seed: tuple[int, ...]
 
 
 class TrainedBlock(NamedTuple):
-    """Models that were trained at once."""
+    """Models that were trained together."""
 
     block: NDArray[np.int64]
-    """Their places among the jobs."""
+    """Their indices among the jobs."""
     trainer: StackedTrainer
     validation: list[NDArray[np.int64]] | None
-    """Rows that each held out for early stopping; None where it was trained to the end on all rows."""
+    """Rows that each held out for early stopping; None without early stopping."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class StackedModels:
             yield TrainedBlock(block, trainer, validation)
 
     def time_steps(self, jobs: Sequence[TrainingJob], steps: int) -> float:
-        """Seconds that training these jobs in full would take, from so many steps of them."""
+        """Estimated seconds to train these jobs, from the time of `steps` steps."""
         training = [self._hold_out(job)[0] for job in jobs]
         steps_and_batch = self.config.steps_and_batch(min(len(rows) for rows in training))
         limit = self._models_per_stack(len(jobs), steps_and_batch)
@@ -118,22 +118,22 @@ class StackedModels:
         return (time.perf_counter() - begun) * trainer.steps / max(1, done) * len(jobs) / len(chosen)
 
     def _stacked_table(self, parts: Sequence[NDArray[np.int64]]) -> StackedTable:
-        """The table as the models that learn from `parts` of it see it."""
+        """The table with the preprocessing of models trained on `parts` of it."""
         y, num_classes = self.table.y, len(self.table.class_names)
         return build_stacked_table(self.encoded, y, num_classes, parts, self.dtype, self.config)
 
     @property
     def _loss_with_counts(self) -> Sum | Loss:
-        """The loss with the class counts of the whole table, where it wants some.
+        """The loss with the class counts of the whole table, if it uses counts.
 
-        The models of a stack share one margin, so it cannot have the counts of each training part; what such a loss
-        takes from counts are their ratios, which differ from part to part by a row or two.
+        The models of a stack share one margin, so it cannot have the counts of each training part. Such losses depend
+        on the ratios of the counts, which differ between parts by a row or two.
         """
         value = parse(self.loss) if isinstance(self.loss, str) else self.loss
         return with_class_counts(value, np.bincount(self.table.y, minlength=len(self.table.class_names)).tolist())
 
     def _hold_out(self, job: TrainingJob) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows of a job without those that early stopping looks at, and these."""
+        """The training rows of a job, and those held out for early stopping."""
         if not self.config.val_fraction:
             return job.rows, job.rows[:0]
         training, validation = train_validation_split(self.table.y[job.rows], self.config.val_fraction, job.seed)
@@ -146,7 +146,7 @@ class StackedModels:
 
     @property
     def _is_prepared(self) -> bool:
-        """Whether rows are preprocessed once and for all; small tables are, step by step, at hardly any cost."""
+        """Whether all rows are preprocessed before training; for small tables doing so in every step costs little."""
         return len(self.table) > _MIN_PREPARED_ROWS or bool(self.config.max_components)
 
     def _models_per_stack(self, num_jobs: int, steps_and_batch: tuple[int, int]) -> int:
@@ -171,7 +171,7 @@ def build_stacked_table(
     dtype: torch.dtype = torch.float32,
     config: MLPConfig | None = None,
 ) -> StackedTable:
-    """A table as the models that learn from `parts` of it see it; `config` says how wide ones are projected."""
+    """A table with the preprocessing of models trained on `parts` of it; `config` has the projection of wide tables."""
 
     # Models with the same training part, as the trials of a tuning have, share its statistics.
     place = {id(part): k for k, part in enumerate({id(part): part for part in parts}.values())}

@@ -47,7 +47,7 @@ def read_indicators(
         found, given = values.astype(np.bool_), classes
         classes = np.arange(values.shape[1]) if given is None else given
         if len(classes) != values.shape[1]:
-            raise InputError(f"y has {values.shape[1]} columns, in fit it had {len(classes)} labels")
+            raise InputError(f"y has {values.shape[1]} columns, but {len(classes)} labels in fit")
     if num_rows is not None and len(found) != num_rows:
         raise InputError(f"X has {num_rows} rows, y has {len(found)}")
     if num_rows is not None and len(classes) < 2:
@@ -71,7 +71,7 @@ def _encode_sets(y: Any, classes: NDArray[Any] | None) -> tuple[NDArray[Any], ND
         try:
             classes = np.array(sorted(set().union(*rows)))
         except TypeError:
-            raise InputError("labels are of several kinds; give all of one") from None
+            raise InputError("labels have several types; use one type") from None
     place = {label: k for k, label in enumerate(classes.tolist())}
     found = np.zeros((len(rows), len(classes)), np.bool_)
     for k, row in enumerate(rows):

@@ -1,13 +1,13 @@
-"""Open sets for tables: is a row like anything that was seen in training?
+"""Open sets for tables: reject rows that are far from all training rows.
 
-The distance of a row is Mahalanobis' to the nearest class mean, in the numbers that the network sees (scaled, gaps
-filled, categories as columns) and with the covariance within the classes, shrunk towards a sphere. There are no rows of
-unknown classes to calibrate on, so `target_far` is the rate of false alarms on rows of known classes: the share of
-held-out rows that would be rejected. Held-out distances are cross-fitted: those of each third of the rows come from
-means and covariance of the other two.
+The score of a row is its Mahalanobis distance to the nearest class mean, computed on the inputs of the network (scaled,
+missing values filled, categories as columns) with the covariance within the classes, shrunk towards a multiple of the
+identity. There are no rows of unknown classes to calibrate on, so `target_far` is the rate of false alarms on known
+classes: the share of held-out rows that the threshold rejects. Distances of held-out rows are cross-fitted: those of
+each third of the rows are computed from means and covariance of the other two.
 
-The cosine to the nearest class weight, which serves for images, is no measure here: rows far from all training rows are
-mapped far out, near to one of the class weights (see the log in docs).
+The cosine to the nearest class weight, used for images, does not work here: rows far from all training rows get
+embeddings close to one of the class weights (docs/log.md).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..recognition.protocols import threshold_of_unknown_scores
 
 FloatArray = NDArray[np.float64]
 
 MAX_COVARIANCE_COLUMNS = 512
-"""Of more columns only the variances are taken."""
+"""With more columns the covariance is taken as diagonal."""
 MAX_FIT_ROWS, MAX_HELD_OUT = 1 << 16, 20_000
-"""Rows, drawn by chance where there are more, for means and covariance, and of these for held-out distances."""
+"""Largest numbers of rows for means and covariance, and of held-out distances kept; more are sampled."""
 SHRINKAGE = 0.1
 _FOLDS = 3
 _CHUNK_VALUES = 1 << 22
@@ -36,18 +36,18 @@ _CHUNK_VALUES = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class NoveltyDetector:
-    """Class means and the inverse root of the covariance within classes, and distances of held-out rows."""
+    """Class means, the inverse square root of the covariance within classes, and distances of held-out rows."""
 
     means: FloatArray
     """[C, P], multiplied by `whitening`."""
     whitening: FloatArray
-    """[P, P], or [P] where columns are many."""
+    """[P, P], or [P] for a diagonal covariance."""
     held_out: FloatArray
     """Squared distances of held-out rows, the largest first."""
 
     @classmethod
     def learn(cls, inputs: FloatArray, groups: NDArray[np.int64], seed: int) -> Self:
-        """From rows [n, P] as the network sees them and their classes."""
+        """Estimate all from inputs of the network [n, P] and their classes."""
         order = np.random.default_rng([seed, 10]).permutation(len(inputs))
         folds = np.array_split(order, min(_FOLDS, len(order)))
         held_out = []
@@ -64,10 +64,10 @@ class NoveltyDetector:
         return found
 
     def threshold(self, target_far: Any) -> float:
-        """The distance that a fraction `target_far` of the held-out rows exceeds; refused where they are too few."""
+        """The distance that a fraction `target_far` of the held-out rows exceeds; refused if fewer than ten do."""
         if isinstance(target_far, bool) or not isinstance(target_far, int | float) or not 0 < target_far < 1:
             raise InputError(
-                f"target_far (--target-far) must be a rate above 0 and below 1, got {format_value(target_far)}"
+                f"{spell_option('target_far')} must be a rate above 0 and below 1, got {format_value(target_far)}"
             )
         squared = threshold_of_unknown_scores(
             torch.from_numpy(self.held_out), float(target_far), "held-out rows", "take a higher rate, or fit more rows"
@@ -75,12 +75,12 @@ class NoveltyDetector:
         return float(np.sqrt(max(0.0, squared)))
 
     def to_arrays(self) -> dict[str, FloatArray]:
-        """For a file of tensors."""
+        """The arrays to store."""
         return {"means": self.means, "whitening": self.whitening, "held_out": self.held_out}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, FloatArray], num_classes: int, num_inputs: int) -> Self:
-        """What `to_arrays` gave; a ValueError where it does not fit the model."""
+        """The inverse of `to_arrays`; a ValueError if the shapes do not match the model."""
         found = cls(arrays["means"], arrays["whitening"], arrays["held_out"])
         is_valid = (
             found.means.ndim == 2
@@ -91,12 +91,12 @@ class NoveltyDetector:
             and not (np.diff(found.held_out) > 0).any()
         )
         if not is_valid:
-            raise ValueError("means and covariance of other shapes than the model's")
+            raise ValueError("means and covariance do not have the shapes of the model")
         return found
 
 
 def _class_gaussians(x: FloatArray, groups: NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
-    """Whitened class means [C, P] and the inverse root of the covariance around them."""
+    """Whitened class means [C, P] and the inverse square root of the covariance around them."""
     _, codes, counts = np.unique(groups, return_inverse=True, return_counts=True)
     means = np.zeros((len(counts), x.shape[1]))
     np.add.at(means, codes, x)
@@ -114,7 +114,7 @@ def _class_gaussians(x: FloatArray, groups: NDArray[np.int64]) -> tuple[FloatArr
 
 
 def _mean_variance(variances: FloatArray) -> float:
-    """The mean of the variances, 1 where nothing varies."""
+    """The mean of the variances, 1 if all are 0."""
     return float(variances.mean()) or 1.0
 
 

@@ -1,4 +1,4 @@
-"""What a comparison does, checked before any work: tables, methods, folds and settings; and the work itself."""
+"""The plan of a comparison, checked before training (tables, methods, folds and settings), and its execution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..data.tabular.encode import check_width
 from ..data.tabular.table import Table, join_names
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..io.progress import progress_bar
 from ..io.worker_pool import ProgressCallback, run_all
 from ..losses.base import Loss
@@ -42,7 +42,7 @@ PAPER_LOSSES = (
 )
 ADACOS = "adacos"
 
-# From this share of one class on, accuracy is worth a word of warning.
+# Share of the largest class from which a note says that accuracy is not informative.
 IMBALANCE_THRESHOLD = 0.8
 
 LossList = str | Loss | Sum | Sequence[str | Loss | Sum]
@@ -50,36 +50,36 @@ LossList = str | Loss | Sum | Sequence[str | Loss | Sum]
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """What is compared, and how; one with a mistake raises `InputError`, before any work is done or result lost."""
+    """What is compared, and how; mistakes raise an `InputError` before any training."""
 
     tables: Sequence[Table]
     methods: Sequence[str]
     """Losses as parse strings, and names of baselines."""
     cv_repeats: int | None = 10
     folds: int | None = 10
-    """None lets the rows of each table decide, see `default_repeats_and_folds`."""
+    """None: by the number of rows of each table, see `default_repeats_and_folds`."""
     stratify: bool | None = None
-    """Keep the shares of the classes in every part; None where a class has fewer rows than there are folds."""
+    """Keep the shares of the classes in every part; None: only if a class has fewer rows than there are folds."""
     seed: int = 0
     mlp_config: MLPConfig | Mapping[str, Any] = field(default_factory=dict)
     """All settings of the models, or those that do not follow the table (see `MLPConfig.for_table`)."""
     jobs: int = 1
     quick_baselines: bool = False
-    """Run baselines on the folds of the first repeat only; the majority class, which costs nothing, on all of them."""
+    """Run baselines on the folds of the first repeat only; the majority class on all of them."""
     baseline_seconds: float = math.inf
     """Seconds of each baseline on each table."""
     calibrate: bool = False
     """Scale the logits of every model by a temperature that is fitted within its training part."""
     metric: str = "accuracy"
-    """What tuning goes by."""
+    """Metric of the tuning."""
     trials: Mapping[str, int] = field(default_factory=dict)
     """By name of the table, how many trials of every loss are made to tune it; a table without is not tuned."""
 
     def __post_init__(self) -> None:
         if self.jobs < 1:
-            raise InputError(f"jobs must be at least 1, got {self.jobs}")
+            raise InputError(f"{spell_option('jobs')} must be at least 1, got {self.jobs}")
         if not self.baseline_seconds > 0:
-            raise InputError(f"baseline_seconds must be above 0, got {self.baseline_seconds:g}")
+            raise InputError(f"{spell_option('baseline_seconds')} must be above 0, got {self.baseline_seconds:g}")
         for table in self.tables:
             check_cross_validation(table, *self.repeats_and_folds(table), self.seed, self.config_for(table))
         margins = self._margins()
@@ -119,7 +119,7 @@ class ComparisonPlan:
         return [loss for total in sums for _, loss in total.parts if isinstance(loss, Margin)]
 
     def notes(self) -> list[str]:
-        """What is worth knowing before the work begins."""
+        """Notes on the tables and settings, known before training."""
         said = [f"{table.name}: {note}" for table in self.tables for note in table.notes]
         margins = self._margins()
         for table in self.tables:
@@ -134,7 +134,7 @@ class ComparisonPlan:
         return list(dict.fromkeys(said))
 
     def _step_notes(self, table: Table) -> list[str]:
-        """A word where chosen epochs have no effect, because the default of `min_steps` asks for more."""
+        """A note if the given epochs have no effect, because the default of `min_steps` is larger."""
         config, num_rows = self.config_for(table), self.num_training_rows(table)
         steps, batch = config.steps_and_batch(num_rows)
         defaults = MLPConfig.for_table(num_rows, check_width(table), len(table.class_names))
@@ -151,12 +151,14 @@ class ComparisonPlan:
         return table.smallest_class[1] < self.repeats_and_folds(table)[1] if self.stratify is None else self.stratify
 
     def _stratify_notes(self, table: Table) -> list[str]:
-        """A word where the folds are stratified without having been asked for."""
+        """A note if the folds are stratified by default."""
         if self.stratify is not None or not self.is_stratified(table):
             return []
         name, count = table.smallest_class
         few = f"class {name!r} has {count} rows, fewer than the {self.repeats_and_folds(table)[1]} folds"
-        return [f"{table.name}: the folds are stratified, because {few}; stratify=False (--no-stratify) turns it off"]
+        return [
+            f"{table.name}: the folds are stratified, because {few}; {spell_option('stratify', False)} turns it off"
+        ]
 
     def max_folds(self, table: Table, method: str) -> int:
         """On how many folds a method is run at the most: the first so many, repeat after repeat."""
@@ -220,7 +222,7 @@ class ComparisonPlan:
     def extra_stored_results(self, store: ResultStore) -> list[Result]:
         """Results of methods beyond the plan's that the store holds on every table with the same settings.
 
-        Baselines are among them only if the plan has some: who wants none gets none.
+        Baselines are included only if the plan has some.
         """
         found: list[Result] = []
         none_wanted = not any(method in BASELINES for method in self.methods)
@@ -304,7 +306,7 @@ def _run_job(table: Table, method: str, plan: ComparisonPlan, on_progress: Progr
         settings |= {"first_folds": len(score.folds)} if len(score.folds) < len(split) else {}
     else:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # said once, by the plan's notes, and not by every worker
+            warnings.simplefilter("ignore")  # the notes of the plan have it once; every worker would repeat it
             config = plan.config_for(table)
             if table.name in plan.trials:
                 score, tuning = tune_and_cross_validate(
@@ -347,7 +349,7 @@ def canonical_methods(losses: LossList | None, baselines: bool | None = False) -
     found: list[str] = []
     for loss in given:
         if not isinstance(loss, str | Loss | Sum):
-            raise InputError(f"losses must be parse strings such as 'arcgrad(s=5)' or losses, got {format_value(loss)}")
+            raise InputError(f"losses must be strings such as 'arcgrad(s=5)' or losses, got {format_value(loss)}")
         found += [repr(value) for value in parse_list(loss)] if isinstance(loss, str) else [repr(loss)]
     more = DEFAULT_BASELINES if baselines is None else BASELINES if baselines else ()
     return list(dict.fromkeys([*found, *more]))
@@ -372,18 +374,18 @@ def drop_adacos_for_two_classes(methods: Sequence[str], tables: Sequence[Table])
 
 
 def _imbalance_notes(table: Table) -> list[str]:
-    """A word where one class has so many rows that accuracy says little."""
+    """A note if one class has so many rows that accuracy is not informative."""
     name, share = table.largest_class
     if share < IMBALANCE_THRESHOLD:
         return []
-    always = f"always answering it would be right in {100 * share:.1f} %"
-    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy says little here"]
+    always = f"always predicting it would be right in {100 * share:.1f} %"
+    return [f"{table.name}: most rows are of class {name!r}, and {always}; accuracy is not informative here"]
 
 
 def divergence_notes(results: Sequence[Result]) -> list[str]:
-    """Which losses ended in no numbers at all on some fold, where the first class is then the answer."""
+    """A note for each loss that ended in NaN or infinity on a fold, where the first class is predicted."""
     return [
-        f"{result.set}: {result.loss} diverged on some folds, and its accuracy means nothing; take a smaller lr"
+        f"{result.set}: {result.loss} diverged on some folds, where its accuracy is meaningless; use a smaller lr"
         for result in results
         if result.has_diverged
     ]

@@ -1,6 +1,6 @@
-"""Predictions of a fitted model for the rows of a file, as CSV or Parquet, in the order of the rows.
+"""Predictions of a fitted model for the rows of a file, written as CSV or Parquet in the order of the rows.
 
-A Parquet file is read, answered and written block by block, in memory that does not depend on how many rows it has.
+A Parquet file is read, predicted and written in blocks: the memory does not depend on its number of rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..data.tabular.parquet import import_pyarrow
 from ..data.tabular.parquet_stream import ParquetBlocks, is_parquet_file, split_rows
 from ..data.tabular.readings import ColumnReading
 from ..data.tabular.table import join_names
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from .estimator import MarginClassifier
 from .single import BLOCK_VALUES
 
@@ -34,23 +34,23 @@ UNKNOWN = "unknown"
 
 @dataclass
 class PredictionSummary:
-    """What was written, and what is worth knowing."""
+    """The file that was written, and counts for its notes."""
 
     out: str
     num_rows: int = 0
     num_unknown: int = 0
     unseen: dict[str, int] = field(default_factory=dict)
-    """Cells of each category whose level the model does not know."""
+    """By column: cells with a level that was not in the training table."""
 
     @property
     def notes(self) -> list[str]:
-        """Sentences for people."""
+        """Notes for the user, one sentence each."""
         if not self.unseen:
             return []
         total = sum(self.unseen.values())
         return [
             f"{total:,} value{'s' if total > 1 else ''} of {join_names(self.unseen)} "
-            f"{'were' if total > 1 else 'was'} not there in training, and counted as none of the known ones"
+            f"{'were' if total > 1 else 'was'} not in the training table; such values match none of the known levels"
         ]
 
 
@@ -71,7 +71,7 @@ def predict_file(
             probability of each class; with `target_far` also `distance` and `is_unknown`; with `embeddings` `e1`, `e2`,
             … in CSV and a list `embedding` in Parquet.
         embeddings: write embeddings too.
-        target_far: reject rows that look like nothing seen in training at this rate of false alarms, see
+        target_far: reject rows unlike all training rows at this rate of false alarms, see
             `MarginClassifier.is_unknown`; their prediction is "unknown".
     """
     encoder = _file_encoder(model)
@@ -82,7 +82,7 @@ def predict_file(
             encoded = encoder.encode(grid)
             for name, count in encoded.unseen.items():
                 summary.unseen[name] = summary.unseen.get(name, 0) + count
-            columns = _answer(model, encoded.x, embeddings, limit)
+            columns = _predict_columns(model, encoded.x, embeddings, limit)
             writer.write(columns)
             summary.num_rows += len(encoded.x)
             summary.num_unknown += int(columns["is_unknown"].sum()) if limit is not None else 0
@@ -90,12 +90,12 @@ def predict_file(
 
 
 def _file_encoder(model: MarginClassifier) -> TableEncoder:
-    """The encoder of the model; of one that was fitted on a DataFrame of numbers, numbers by name."""
+    """The encoder of the model; for a DataFrame of numbers one that finds them by name."""
     if model.encoder_ is not None:
         return model.encoder_
     names = getattr(model, "feature_names_in_", None)
     if names is None:
-        raise InputError("the model was fitted on a matrix without names of columns; predict in Python")
+        raise InputError("the model was fitted on a matrix without column names; predict in Python with a matrix")
     return TableEncoder.from_readings(
         [ColumnReading(name, "number", (name,)) for name in names.tolist()], names.tolist()
     )
@@ -107,10 +107,10 @@ def _iter_grids(data: Any, max_rows: int) -> Iterator[Grid]:
         yield from split_rows(block, max_rows)
 
 
-def _answer(
+def _predict_columns(
     model: MarginClassifier, x: NDArray[np.float64], embeddings: bool, limit: float | None
 ) -> dict[str, NDArray[Any]]:
-    """The columns of predictions for encoded rows."""
+    """The output columns for encoded rows."""
     embedded = model._model.embed(x)
     probabilities = model.probabilities_of_embeddings(embedded)
     found: dict[str, NDArray[Any]] = {"prediction": _label_words(model, probabilities)}
@@ -141,7 +141,7 @@ class _CsvWriter:
         self._has_header = False
 
     def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """One more block of rows."""
+        """Append a block of rows."""
         flat: dict[str, list[Any]] = {}
         for name, values in columns.items():
             if values.ndim == 2:
@@ -161,7 +161,7 @@ class _ParquetWriter:
         self._writer: Any = None
 
     def write(self, columns: dict[str, NDArray[Any]]) -> None:
-        """One more block of rows."""
+        """Append a block of rows."""
         arrays = {
             name: self._pa.FixedSizeListArray.from_arrays(self._pa.array(values.ravel()), values.shape[1])
             if values.ndim == 2
@@ -174,20 +174,22 @@ class _ParquetWriter:
         self._writer.write_table(table)
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         if self._writer is not None:
             self._writer.close()
 
 
 @contextmanager
 def _open_writer(out: str | Path) -> Iterator[_CsvWriter | _ParquetWriter]:
-    """A writer by the suffix of the file, which is there whole or not at all."""
+    """A writer by the suffix of the file, which appears under its name when it is complete."""
     if str(out) == STANDARD_OUTPUT:
         yield _CsvWriter(sys.stdout)
         return
     path = Path(out).expanduser()
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise InputError(f"--out {path}: predictions are written as .csv or .parquet, or to standard output with -")
+        raise InputError(
+            f"{spell_option('out', str(path))}: predictions are written as .csv or .parquet, or to stdout with -"
+        )
     fresh = path.with_name(f".{path.stem}.{os.getpid()}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -202,7 +204,7 @@ def _open_writer(out: str | Path) -> Iterator[_CsvWriter | _ParquetWriter]:
                 writer.close()
         fresh.replace(path)
     except OSError as error:
-        raise InputError(f"--out {path}: cannot be written ({error.strerror or error})") from None
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)

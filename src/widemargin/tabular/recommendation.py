@@ -1,4 +1,4 @@
-"""What to do after a comparison: the loss to use, or that a baseline is not beaten, and the command that fits it."""
+"""The recommendation after a comparison: the loss to use, or a baseline that no loss beats, and the command to fit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..data.tabular.table import Table
 from ..data.tabular.uci import uci_set_names
+from ..io.errors import spell_option
 from ..metrics.classification import METRICS
 from .results import MAJORITY
 
@@ -20,14 +21,14 @@ _STANDARD_INPUT = "stdin"
 
 
 class Recommendation(NamedTuple):
-    """A sentence, and the commands that do what it says, one for each table."""
+    """A sentence, and the commands that fit the best loss, one for each table."""
 
     sentence: str
     commands: tuple[str, ...]
 
 
 def recommend(comparison: Comparison, tables: Sequence[Table], folder: Path | None) -> Recommendation:
-    """What to use on the tables of a comparison, whose results are in a folder or nowhere."""
+    """What to use on the tables of a comparison, whose results are stored in `folder`, or not stored if it is None."""
     by_name = {table.name: table for table in tables}
     sentences, commands = [], []
     for one in comparison.sets:
@@ -39,17 +40,17 @@ def recommend(comparison: Comparison, tables: Sequence[Table], folder: Path | No
 
 
 def best_loss(comparison: DatasetComparison) -> str:
-    """The loss with the best mean, whether or not a statement about the losses is made."""
+    """The loss with the best mean, whether or not the verdict makes a statement about the losses."""
     return comparison.results[comparison.order[0]].loss
 
 
 def _sentence(one: DatasetComparison) -> str:
-    """Use this loss, or nothing here beats that baseline."""
+    """The recommendation for one table."""
     loss = best_loss(one)
     if one.kind == "diverged":
-        return "Use nothing of this: every loss diverged; compare again with a smaller --lr."
+        return f"None of these: every loss diverged; compare again with a smaller {spell_option('lr')}."
     if one.kind == "chance":
-        return "Nothing here beats always answering the most frequent class."
+        return "Nothing here beats always predicting the most frequent class."
     unbeaten = _unbeaten_baseline(one)
     if unbeaten:
         return f"Nothing here beats {unbeaten}. The best loss, for embeddings or rejection of unknown rows, is {loss}."
@@ -61,7 +62,7 @@ def _sentence(one: DatasetComparison) -> str:
 
 
 def _unbeaten_baseline(one: DatasetComparison) -> str:
-    """The baseline whose mean is at least that of the best loss on the same folds, with both means, or nothing."""
+    """The best baseline with at least the mean of the best loss on the same folds, with both means; empty if none."""
     metric = METRICS[one.metric]
     sign = 1.0 if metric.higher_is_better else -1.0
     best = one.results[one.order[0]]

@@ -19,7 +19,7 @@ import numpy as np
 from ..data.tabular.table import Table
 from ..io import bounded
 from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, NotAFileError, open_regular, read_lines
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.provenance import versions
 from ..losses.grammar import is_number
 from ..metrics.classification import FoldMetrics
@@ -75,7 +75,7 @@ class Result:
 
     @property
     def has_diverged(self) -> bool:
-        """Whether a loss ended in no numbers at all on some fold; its accuracy then means nothing."""
+        """Whether a loss ended in NaN or infinity on a fold; its accuracy is then meaningless."""
         return not self.is_baseline and "w_inter" not in self.angles
 
     @property
@@ -89,8 +89,8 @@ class Result:
             return self.folds
         if metric not in self.metrics:
             raise InputError(
-                f"the result of {self.loss} on {self.set} has no {metric}: an older version made it; overwrite makes "
-                "it anew"
+                f"the result of {self.loss} on {self.set} has no {metric}: it was written by an older version; compute "
+                f"it again with {spell_option('overwrite', True)}"
             )
         return self.metrics[metric]
 
@@ -170,7 +170,7 @@ class ResultStore:
             self.results = _read_results(self.path)
 
     def find_matching(self, key: tuple[str, str], seed: int, settings: dict[str, Any]) -> Result | None:
-        """The result that is there already; one of other settings is an error."""
+        """The stored result; one of other settings is refused."""
         found = self.results.get(key)
         if found is None:
             return None
@@ -182,17 +182,18 @@ class ResultStore:
             if wanted.get(name) != there.get(name):
                 if name == "data":
                     raise InputError(
-                        f"{self.path} holds {key[1]} on {key[0]} as it was: the file or its target has changed; "
-                        "choose another out folder, or overwrite"
+                        f"{self.path} holds {key[1]} on {key[0]} as it was before the file or its target changed; "
+                        f"choose another {spell_option('out')}, or use {spell_option('overwrite', True)}"
                     )
                 raise InputError(
                     f"{self.path} holds {key[1]} on {key[0]} with another {name} ({there.get(name)}, "
-                    f"now {wanted.get(name)}): choose another out folder, or overwrite"
+                    f"now {wanted.get(name)}): choose another {spell_option('out')}, or use "
+                    f"{spell_option('overwrite', True)}"
                 )
         return found
 
     def add(self, result: Result) -> None:
-        """Keep a result; in a file it is appended and synced to disk."""
+        """Add a result; in a file it is appended and synced to disk."""
         self.results[result.key] = result
         if self.path is None:
             return
@@ -203,24 +204,24 @@ class ResultStore:
 
 
 def _prepare_file(path: Path, overwrite: bool) -> None:
-    """Make the folder and the file, empty it if it shall be; refuse links and what is no file."""
+    """Create the folder and the file, or empty the file; refuse links and anything else that is not a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if overwrite:
             path.unlink(missing_ok=True)
         if path.is_symlink():
-            raise NotAFileError(f"{path.name} is a link, and what it leads to would be written to")
+            raise NotAFileError(f"{path.name} is a symbolic link, which is not followed")
         if os.path.lexists(path):
             open_regular(path).close()  # not a pipe, which a writer would wait for
         with path.open("a"):
             pass
     except (OSError, NotAFileError) as error:
         why = getattr(error, "strerror", None) or error
-        raise InputError(f"{path.parent}: cannot be written ({why}); choose another out folder") from None
+        raise InputError(f"{path.parent}: cannot be written ({why}); choose another folder") from None
 
 
 def _read_results(path: Path) -> dict[tuple[str, str], Result]:
-    """Lines that are there; a last line that was cut off is forgotten and its work done again."""
+    """Read the stored lines; an incomplete last line is removed, and its result computed again."""
     found: dict[tuple[str, str], Result] = {}
     whole = 0  # bytes of lines that have an end
     for number, line in enumerate(read_lines(path, MAX_IN_MEMORY_LOG_BYTES), 1):
@@ -231,7 +232,7 @@ def _read_results(path: Path) -> dict[tuple[str, str], Result]:
         try:
             result = parse_result_line(line)
         except (ValueError, TypeError, KeyError):
-            advice = "delete the line, or start over with overwrite"
+            advice = f"delete the line, or start over with {spell_option('overwrite', True)}"
             raise InputError(f"{path}: line {number} is not a result; {advice}") from None
         found[result.key] = result
     return found

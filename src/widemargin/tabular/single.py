@@ -1,12 +1,12 @@
 """One model on the rows of a matrix: column scaling, training with early stopping, and predictions on new rows.
 
-Training is a stack of one (`batched`), so a single model is the model a fold of a comparison would be. What is kept
-of it is what new rows need, on the CPU and in double precision: predictions then do not depend on how
-rows are batched, and a saved model opens on any machine.
+A model is trained as a stack of one (`batched`), so it equals the model of a fold of a comparison. The trained model
+holds what predictions on new rows need, on the CPU and in double precision: predictions then do not depend on how
+rows are batched, and a saved model can be loaded on any machine.
 
-Rows come in blocks (`RowSource`), so that a table need not be in memory in double precision: scaling is learnt from
-a bounded number of training rows, and every block becomes the inputs of the network at once, which are kept in the
-precision of training.
+Rows are read in blocks (`RowSource`), so that a table need not be in memory in double precision: scaling is learnt from
+a bounded number of training rows, and every block is converted at once to the inputs of the network, which are kept in
+the precision of training.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..data.tabular.encode import EncodedTable
 from ..data.tabular.table import Table
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..losses.base import Loss
 from ..losses.class_counts import with_class_counts
 from ..losses.grammar import Sum
@@ -35,23 +35,23 @@ from .model_stacks import StackedModels, build_stacked_table
 MAX_STATISTICS_ROWS = 1 << 18
 """Training rows up to which scaling and decorrelation are learnt from all of them."""
 MAX_STATISTICS_VALUES, MIN_STATISTICS_ROWS = 1 << 24, 1 << 12
-"""Of more rows, numbers of those that are drawn by chance for it, 128 MiB; but so many rows at the least."""
+"""Of more rows a random sample with at most this many numbers, 128 MiB, but at least this many rows."""
 BLOCK_VALUES = 1 << 22
-"""Numbers of a block of rows."""
+"""Numbers in a block of rows."""
 
 
 class RowSource(Protocol):
-    """Rows that can be had in blocks, in double precision, and some of them by their numbers."""
+    """Rows in double precision, read in blocks or by their indices."""
 
     num_columns: int
 
     def __len__(self) -> int: ...
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Rows [m, F] by their numbers, in ascending order."""
+        """Rows [m, F] by their indices, which ascend."""
 
     def blocks(self) -> Iterator[NDArray[np.float64]]:
-        """All rows, some at a time."""
+        """All rows, in blocks."""
 
 
 class MatrixRows:
@@ -82,14 +82,14 @@ def to_dense(x: Any) -> NDArray[np.float64]:
 
 
 class ColumnScaler(NamedTuple):
-    """Middle and size [F] of the columns, so that digits are kept whatever the unit and the origin of a number."""
+    """Center and scale [F] of the columns, so that single precision is enough whatever unit and offset a column has."""
 
     center: NDArray[np.float64]
     scale: NDArray[np.float64]
 
     @classmethod
     def fit(cls, x: NDArray[np.float64], is_numeric: NDArray[np.bool_] | None = None) -> ColumnScaler:
-        """Median, and largest distance from it; 0 and 1 where a column has none, and for levels of categories."""
+        """Median, and largest distance from it; 0 and 1 for columns without values and for levels of categories."""
         center, scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         for place in range(x.shape[1]):
             known = x[:, place][~np.isnan(x[:, place])]
@@ -103,16 +103,16 @@ class ColumnScaler(NamedTuple):
 
 
 def check_magnitude(x: NDArray[np.float64], max_abs: float = 1e100, first_row: int = 0) -> NDArray[np.float64]:
-    """The matrix, once its numbers are seen to be small enough for squares and sums of them."""
+    """Return the matrix, or refuse one whose numbers are too large to be squared and added."""
     wrong = (np.abs(x) > max_abs).any(axis=1)
     if wrong.any():
         row = first_row + int(wrong.argmax())
-        raise InputError(f"row {row} of X holds a number too large to learn from; scale or clip X first")
+        raise InputError(f"row {row} of X holds a number too large for training; scale or clip X first")
     return x
 
 
 def preprocess_rows(table: StackedTable, x: NDArray[np.float64], first_row: int = 0) -> Tensor:
-    """Rows [n, F] as the model sees them, in double precision; `first_row` is the number of the first one."""
+    """Inputs of the network [n, P] for rows [n, F], in double precision; `first_row` is the index of the first one."""
     rows = torch.arange(len(x)).unsqueeze(0)
     found = replace(table, x=torch.from_numpy(x)).preprocess(rows)[0]
     return torch.from_numpy(check_magnitude(found.numpy(), 1e15, first_row))  # training is in single precision
@@ -129,7 +129,7 @@ def learn_preprocessing(
     standardize: bool,
     seed: int,
 ) -> tuple[ColumnScaler, StackedTable]:
-    """How the model sees rows: the scaling of its training rows, and what stands in for a missing value."""
+    """Learn the scaling of the columns from the training rows, and what replaces missing values."""
     rows = training
     if len(rows) > MAX_STATISTICS_ROWS:
         most = max(MIN_STATISTICS_ROWS, MAX_STATISTICS_VALUES // source.num_columns)
@@ -143,10 +143,10 @@ def learn_preprocessing(
     if not standardize:
         scale, center = (torch.from_numpy(values).view_as(table.scale) for values in (scaler.scale, scaler.center))
         table = replace(table, scale=scale, shift=center, decorrelation=None, projection=None)  # back to X as it was
-    # In these units the median is 0: it also stands in for what will only be missing in new rows.
+    # In these units the median is 0: it also replaces values that are missing only in new rows.
     return scaler, replace(
         table, x=torch.empty(0, x.shape[1]), y=torch.empty(0), fill=torch.zeros_like(table.scale)
-    )  # a model carries no rows along
+    )  # a model holds no rows
 
 
 def network_inputs(
@@ -157,7 +157,7 @@ def network_inputs(
     device: torch.device,
     on_progress: Callable[[float], None] | None = None,
 ) -> Tensor:
-    """All rows [n, P] as the network sees them; `on_progress` gets the share of them in each block."""
+    """Inputs of the network [n, P] for all rows; `on_progress` gets the share of the rows in each block."""
     width = table.num_inputs
     found = torch.empty(len(source), width, dtype=dtype, device=device)
     first = 0
@@ -170,7 +170,7 @@ def network_inputs(
 
 
 class InputModels(StackedModels):
-    """Models on rows that are the inputs of the network already, for tuning and calibration on inner folds."""
+    """Models on rows that are preprocessed already, for tuning and calibration on inner folds."""
 
     @classmethod
     def build(
@@ -183,9 +183,9 @@ class InputModels(StackedModels):
         seed: int,
         sample_weight: Tensor | None,
     ) -> InputModels:
-        """Of inputs [n, P] on the CPU and classes [n]."""
+        """From inputs [n, P] on the CPU and classes [n]."""
         table = Table("X", (), y, tuple(map(str, range(num_classes))))
-        plain = replace(config, max_components=0, screening=0.0)  # is done
+        plain = replace(config, max_components=0, screening=0.0)  # inputs are projected already
         encoded = EncodedTable(inputs.numpy(), np.ones(inputs.shape[1], np.bool_), ())
         return cls(encoded, table, spec, plain, seed, inputs.dtype, sample_weight)
 
@@ -200,7 +200,7 @@ class InputModels(StackedModels):
 
 
 class _InputTable(StackedTable):
-    """Rows that all models see as they are."""
+    """A table whose rows are inputs of the network already."""
 
     def __init__(self, x: Tensor, y: Tensor, num_classes: int) -> None:
         nothing = x.new_empty(0)
@@ -215,18 +215,18 @@ class _InputTable(StackedTable):
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """How a training went."""
+    """Losses and scores during training."""
 
     losses: list[float]
     """Mean training loss of every pass over the rows."""
     steps: int
     validation_scores: list[float] | None
-    """Accuracy on the validation rows at every look; None where there are none."""
+    """Accuracy on the validation rows at every check; None without validation rows."""
 
 
 @dataclass(frozen=True)
 class TrainedMLP:
-    """A trained model: how it sees rows, its network and its class weights."""
+    """A trained model: preprocessing, network and class weights."""
 
     scaler: ColumnScaler
     preprocessing: StackedTable
@@ -242,7 +242,7 @@ class TrainedMLP:
         return torch.cat([self.network_outputs(self._inputs(chunk, k * step)) for k, chunk in enumerate(chunks)])
 
     def inputs(self, x: NDArray[np.float64]) -> Tensor:
-        """Rows [n, P] as the network sees them."""
+        """Inputs of the network [n, P] for a matrix [n, F]."""
         return self._inputs(to_dense(x), 0)
 
     def _inputs(self, x: NDArray[np.float64], first_row: int) -> Tensor:
@@ -277,13 +277,13 @@ def train_single(
     """Train one model on the training part of rows.
 
     Args:
-        scaler, table: how rows became `inputs`, which goes with the model.
-        inputs: all rows as the network sees them, on the device and in the precision of training.
+        scaler, table: the preprocessing that made `inputs`; becomes part of the model.
+        inputs: inputs of the network for all rows, on the device and in the precision of training.
         y: classes [n], or booleans [n, C] where rows have several labels.
         parts: training rows, and those held out for early stopping, see `early_stopping`.
         sample_weight: [n], a factor of each row's loss.
-        on_progress: gets a line now and then, for people.
-        on_steps: gets the share of the training that was done since its last call.
+        on_progress: called with a line of text at every check.
+        on_steps: called with the share of the training done since its last call.
     """
     training, validation = parts
     device_table = _InputTable(inputs, y.to(inputs.device), table.num_classes)
@@ -312,7 +312,9 @@ def train_single(
     for module in (network, head):
         module.to("cpu", torch.float64).requires_grad_(False).eval()
         if not all(torch.isfinite(parameter).all() for parameter in module.parameters()):
-            raise InputError(f"training diverged: its weights are not finite; take a smaller lr than {config.lr:g}")
+            raise InputError(
+                f"training diverged: its weights are not finite; use {spell_option('lr')} below {config.lr:g}"
+            )
     scores = None if stopping is None else [float(accuracy[0]) for accuracy in stopping.accuracies]
     per_step = torch.stack(losses).to("cpu", torch.float64).numpy()
     passes = np.arange(len(per_step)) * trainer.batch // len(training)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option, writes_flags
 from .config import MLPConfig
 
 CONFIG_AGAINST_UNDERFITTING = MLPConfig(
@@ -59,28 +59,31 @@ def config_against_overfitting(settings: Mapping[str, Any]) -> MLPConfig:
 
 
 def suggest_options_against_underfitting(settings: Mapping[str, Any]) -> str:
-    """`config_against_underfitting` as options of the command.
+    """`config_against_underfitting` as options, spelled as the caller does.
 
     >>> suggest_options_against_underfitting({})
-    '--hidden 256 64 --batch 64 --lr 0.005 --weight-decay 0.01 --dropout 0 --epochs 20'
+    'mlp_config=dict(hidden=(256, 64), batch=64, lr=0.005, weight_decay=0.01, dropout=0, epochs=20)'
     """
     return _format_options(config_against_underfitting(settings), _UNDERFITTING_OPTIONS)
 
 
 def suggest_options_against_overfitting(settings: Mapping[str, Any]) -> str:
-    """`config_against_overfitting` as options of the command.
+    """`config_against_overfitting` as options, spelled as the caller does.
 
-    >>> suggest_options_against_overfitting({})
+    >>> from widemargin.io.errors import option_style
+    >>> with option_style(command_line=True):
+    ...     suggest_options_against_overfitting({})
     '--dropout 0.5 --weight-decay 1 --epochs 4'
     """
     return _format_options(config_against_overfitting(settings), _OVERFITTING_OPTIONS)
 
 
 def _format_options(config: MLPConfig, names: Sequence[str]) -> str:
-    def words(value: Any) -> str:
-        return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
-
-    return " ".join(f"--{name.replace('_', '-')} {words(getattr(config, name))}" for name in names)
+    values = {name: getattr(config, name) for name in names}
+    if not writes_flags():
+        return f"mlp_config=dict({', '.join(spell_option(name, value) for name, value in values.items())})"
+    plain = {name: value if isinstance(value, tuple) else f"{value:g}" for name, value in values.items()}
+    return " ".join(spell_option(name, value) for name, value in plain.items())
 
 
 def mlp_config_from_settings(settings: Mapping[str, Any]) -> MLPConfig:

@@ -1,10 +1,10 @@
-"""`--tune`: every loss gets its own rate, decay, `s` and `m`, chosen on inner folds of each training part (nested).
+"""`--tune`: select rate, decay, `s` and `m` of every loss on inner folds of each training part (nested).
 
 Every loss has the same number of trials. The first is the loss as it is given with the settings of the table; the
 others are spread evenly (a Halton sequence) around it on a logarithmic scale. All trials of all inner folds of all
-outer folds train as one batched model. Of the trials that are not worse than the best by more than a standard error
-the one nearest to the first is taken, so that noise alone moves nothing; a model with it is trained on the whole
-training part and tested on rows that no trial has seen.
+outer folds are trained as one batched model. Among the trials within one standard error of the best, the one nearest
+to the first is selected, so that noise does not change the settings; a model with it is trained on the whole
+training part and tested on rows that no trial has used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..data.tabular.encode import encode
 from ..data.tabular.table import Table
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..losses.base import Loss
 from ..losses.grammar import Sum
 from ..losses.margin import Margin
@@ -38,16 +38,16 @@ LR_RANGE, DECAY_RANGE, SCALE_RANGE = 4.0, 10.0, 4.0
 MARGIN_RANGE = 2.0
 """A trial's `m` lies between 0 and the first trial's times this."""
 TRIAL_COUNTS = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of trials that a budget in seconds is turned into, so that machines of like speed try the same."""
+"""Numbers of trials that a budget in seconds is rounded down to, so that machines of similar speed run the same."""
 MAX_TRIALS = 1024
 HOLDOUT_FOLDS = 5
-"""Where a table is large enough for early stopping, one of so many parts is the inner test part, once."""
+"""With early stopping there is one inner test part, one of this many parts of the training part."""
 _PILOT_STEPS, _PILOT_MODELS = 10, 64  # as many models as share a step when several trials are made
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """What tuning chose for one loss on one table, and how much it mattered."""
+    """What tuning selected for one loss on one table, and how flat the optimum is."""
 
     trials: int
     inner: str
@@ -66,7 +66,7 @@ def tunable_values(loss: str | Sum | Loss) -> dict[str, tuple[float, float, floa
     """The numbers `s` and `m` of a loss that can be tuned: value, lowest and highest allowed.
 
     Whole numbers (A-Softmax's m), schedules, learnable, adaptive and per-class numbers stay as they are, and so does a
-    number that a loss leaves unwritten at its default (ArcGrad's m of 0): tuned, it would be another loss.
+    number that a loss hides at its default (ArcGrad's m of 0): with another value it would be another loss.
 
     >>> tunable_values("arcface(s=20, m=0.1)")["s"], list(tunable_values("adacos")), list(tunable_values("softmax"))
     ((20.0, 0.0, inf), [], [])
@@ -116,31 +116,31 @@ def check_tuning(tune: Any, tune_trials: Any) -> tuple[float | None, int | None]
     """Seconds and number of trials; None for what is not asked for."""
     trials = None if tune_trials is None else check_whole_number("tune_trials", tune_trials)
     if trials is not None and not 1 <= trials <= MAX_TRIALS:
-        raise InputError(f"tune_trials must be from 1 to {MAX_TRIALS}, got {trials}")
+        raise InputError(f"{spell_option('tune_trials')} must be from 1 to {MAX_TRIALS}, got {trials}")
     if tune is None or tune is False:
         return None, trials
     seconds = DEFAULT_TUNE_SECONDS if tune is True else check_seconds("tune", tune)
     if not seconds > 0:
-        raise InputError(f"tune must be above 0 seconds, got {seconds:g}")
+        raise InputError(f"{spell_option('tune')} must be above 0 seconds, got {seconds:g}")
     return seconds, trials
 
 
 def check_whole_number(name: str, value: Any) -> int:
     """A setting that is a whole number."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise InputError(f"{name} must be a whole number, got {format_value(value)}")
+        raise InputError(f"{spell_option(name)} must be a whole number, got {format_value(value)}")
     return int(value)
 
 
 def check_seconds(name: str, value: Any) -> float:
     """A setting that is a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise InputError(f"{name} must be a number of seconds, got {format_value(value)}")
+        raise InputError(f"{spell_option(name)} must be a number of seconds, got {format_value(value)}")
     return float(value)
 
 
 def choose_trials(budget: float, seconds_per_trial: float) -> int:
-    """How many trials of every loss fit into a budget of seconds.
+    """The number of trials of every loss that fit into a budget in seconds.
 
     >>> choose_trials(60, 1.7), choose_trials(60, 200)
     (32, 1)
@@ -203,7 +203,7 @@ def _time_trial(models: StackedModels, inner: Sequence[Partition]) -> float:
 
 
 class TunedSettings(NamedTuple):
-    """What tuning chose for one model."""
+    """What tuning selected for one model."""
 
     values: dict[str, float]
     """lr, weight_decay and, where the loss has them, s and m."""
@@ -275,7 +275,7 @@ def _choose_by_fold(
     metric: str,
     on_progress: Callable[[float], None] | None,
 ) -> Iterator[_Choice]:
-    """The choice of each outer fold, as soon as its last inner model is trained."""
+    """Yield the choice of each outer fold when its last inner model is trained."""
     seed, num_trials = models.seed, len(trials)
     jobs, settings, tests = [], [], []
     for start in range(0, len(inner), folds_per_part):
@@ -317,7 +317,7 @@ def _choose(
 
 
 def _score_trial(part: _InnerPart, temperature: float, metric: str) -> tuple[float, NDArray[np.float64]]:
-    """The metric on the inner rows, higher is better, and what each row contributes to its error."""
+    """The metric on the inner rows, signed so that higher is better, and the contribution of each row."""
     y, rule = part.y, METRICS[metric]
     is_finite = bool(np.isfinite(part.logits).all())
     probabilities = (

@@ -15,5 +15,5 @@ def test_a_table_that_becomes_too_many_columns_is_refused(tmp_path, monkeypatch)
     table = read_table(path)
     assert encode(table).x.shape == (300, 31)
     monkeypatch.setattr(table_module, "MAX_CELLS", 300 * 31)
-    with pytest.raises(InputError, match=r"300 rows of 32 columns after encoding, more than 9,300 cells"):
+    with pytest.raises(InputError, match=r"300 rows of 32 columns.*9,300"):
         encode(table)

@@ -67,7 +67,7 @@ def test_numbers_in_one_way_of_writing_are_read_back(whole, digits, decimal, dat
     elif all(math.isfinite(float(word)) if is_float(word) else False for word in words):
         assert read_numbers(words, "f").values == [float(word) for word in words]
     else:
-        with pytest.raises(InputError, match="--decimal"):
+        with pytest.raises(InputError, match="decimal"):
             read_numbers(words, "f")
     assert read_numbers(words, "f", decimal=decimal).values == expected
     assert not read_numbers(words, "f", decimal=decimal).unread
@@ -144,7 +144,7 @@ def test_a_column_with_two_readings_is_refused_until_decimal_decides(tmp_path, w
         read(tmp_path, text)
     said = str(caught.value)
     assert said.startswith(f"{tmp_path / 'data.csv'}: column 'price': {example}")
-    assert "--decimal" in said
+    assert "decimal=" in said
     assert "\n" not in said
     comma, point = (read(tmp_path, text, decimal=sign).columns[0].values[0] for sign in (",", "."))
     assert {comma, point} == {1.234, 1234.0}
@@ -193,7 +193,7 @@ def test_notes_say_what_was_taken_out(tmp_path):
 
 
 def test_a_slip_among_written_numbers_is_named_with_its_row(tmp_path):
-    with pytest.raises(InputError, match=r"row 14, column 'price': 'about 7' is no number, but 96 % of the column are"):
+    with pytest.raises(InputError, match=r"row 14, column 'price': 'about 7' is not a number"):
         read(tmp_path, table_of([f"{k},5 €" if k != 12 else "about 7" for k in range(30)]))
 
 
@@ -229,7 +229,7 @@ def test_any_column_is_read_or_refused_in_one_line(words):
     is_plain = all(is_float(word) for word in words if word)
     mixes_units = "5%" in words and len(known) > 1
     if fits_both and not is_plain and not mixes_units and any(found.is_ambiguous for found in known):
-        with pytest.raises(InputError, match=r"^f: column 'x': '1.234' may be 1\.234 or 1234; .*--decimal"):
+        with pytest.raises(InputError, match=r"^f: column 'x': '1.234' may be 1\.234 or 1234; .*decimal"):
             read_numbers(words, "f: column 'x'")
         return
     reading = read_numbers(words, "f: column 'x'")

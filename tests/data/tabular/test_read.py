@@ -238,7 +238,7 @@ def test_parquet_says_the_row_of_an_infinite_number(tmp_path):
 def test_parquet_without_rows_or_features_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no rows"):
         read_table(parquet(tmp_path, x=[], kind=[]))
-    with pytest.raises(InputError, match="features and a column of classes"):
+    with pytest.raises(InputError, match="a feature and a column of classes"):
         read_table(parquet(tmp_path, kind=["a", "b"]))
     with pytest.raises(InputError, match="no column to learn from"):
         read_table(parquet(tmp_path, parts=[[1], [2]], kind=["a", "b"]))

@@ -135,7 +135,7 @@ def test_the_command_takes_an_address(server, tmp_path, monkeypatch):
         ("http://example.org/x.csv", "only https addresses are fetched"),
         ("ftp://example.org/x.csv", "only https addresses are fetched"),
         ("file:///etc/hostname", "only https addresses are fetched"),
-        ("https://user:word@127.0.0.1:1/x.csv", "an address with a user name is not fetched"),
+        ("https://user:word@127.0.0.1:1/x.csv", "URLs with a user name are not fetched"),
         ("http://127.0.0.1:1/x.csv", "no connection"),
         ("http://[::1/x.csv", "only https addresses are fetched"),
     ],

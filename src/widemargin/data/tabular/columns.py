@@ -150,7 +150,7 @@ class _ColumnReader:
             share = 1 - len(unread) / known
             if share > MIN_NUMERIC_FRACTION and count > MAX_CATEGORY_NUMBERS:
                 raise InputError(
-                    f"{self._place(name, unread[0])}: {quote_cell(words[unread[0]])} is no {what}, "
+                    f"{self._place(name, unread[0])}: {quote_cell(words[unread[0]])} is not a {what}, "
                     f"but {int(100 * share)} % of the column are; "
                     f"write a {what}, or leave the field empty if the value is missing"
                 )

@@ -154,7 +154,7 @@ def _arrays_table(
         why = " ".join(str(error).split())
         raise InputError(f"{name}: X must have rows and columns and y a label for each row ({why})") from None
     if len(frame) != len(labels):
-        raise InputError(f"{name}: X has {len(frame)} rows, y {len(labels)} labels; each row needs one")
+        raise InputError(f"{name}: X has {len(frame)} rows, y has {len(labels)} labels; they must be equally many")
     if not is_frame(x):
         named = column_names is not None and len(column_names) == frame.shape[1]
         wanted = column_names if named else [f"c{place}" for place in range(1, frame.shape[1] + 1)]
@@ -178,7 +178,9 @@ def frame_grid(frame: pd.DataFrame, name: str, min_columns: int = 2) -> Grid:
     check_cells(rows, width, name)
     names = resolve_column_names([str(column).strip() for column in frame.columns], name)
     if width < min_columns:
-        raise InputError(f"{name}: {width} column{'s' * (width != 1)}; features and a column of classes are needed")
+        raise InputError(
+            f"{name}: {width} column{'s' * (width != 1)}; at least a feature and a column of classes are needed"
+        )
     if not rows:
         raise InputError(f"{name}: columns but no rows")
     kept: list[str] = []

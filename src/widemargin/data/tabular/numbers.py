@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...io.errors import InputError, format_value
+from ...io.errors import InputError, format_value, spell_option
 from .table import find_missing, is_missing, parse_number, quote_cell
 
 DECIMAL_SIGNS = (".", ",")
@@ -273,8 +273,8 @@ def ambiguous_number_error(where: str, word: str, why: str = "") -> InputError:
     found = parse_formatted(word)
     values = sorted(found.values.values(), key=abs) if found is not None else []
     may_be = " or ".join(f"{value:.15g}" for value in values)
-    say = '--decimal , or --decimal . (in Python decimal="," or ".")'
-    return InputError(f"{where}: {quote_cell(word)} may be {may_be}{why}; say which sign is the decimal one: {say}")
+    say = f"{spell_option('decimal', ',')} or {spell_option('decimal', '.')}"
+    return InputError(f"{where}: {quote_cell(word)} may be {may_be}{why}; set the decimal separator with {say}")
 
 
 def _parse_plain_numbers(words: Sequence[str]) -> tuple[list[float], list[int]]:

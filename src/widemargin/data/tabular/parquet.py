@@ -199,7 +199,7 @@ def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
         check_cells(metadata.num_rows, metadata.num_columns, file)
         names = resolve_column_names([str(name).strip() for name in schema.names], file)
         if len(names) < 2:
-            raise InputError(f"{file}: {len(names)} columns; features and a column of classes are needed")
+            raise InputError(f"{file}: {len(names)} columns; at least a feature and a column of classes are needed")
         if metadata.num_rows == 0:
             raise InputError(f"{file}: columns but no rows")
         usable = [is_readable_type(pa, field.type) for field in schema]
@@ -269,7 +269,7 @@ def _read_parquet_column(pa: Any, source: Any, stored_name: str, name: str, memo
         # Pages that are damaged, dates beyond the year 9999, words in no UTF-8.
         why = shorten(" ".join(str(error).split()))
         raise InputError(
-            f"{memory.file}: column {quote_cell(name)} cannot be read ({why}); leave it out or mend it"
+            f"{memory.file}: column {quote_cell(name)} cannot be read ({why}); remove or repair it"
         ) from None
 
 

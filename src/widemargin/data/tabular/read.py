@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from . import parquet
 from .columns import build_columns
 from .grid import Cells, Grid, parse_grid
@@ -75,7 +75,7 @@ def read_labels(grid: Grid, target: str | None, is_class: bool = False) -> Targe
     """
     column_index = grid.column_names.index(resolve_target(grid.file, grid.column_names, target))
     column = f"{grid.file}: column {quote_cell(grid.column_names[column_index])}"
-    remedy = "; name the column of classes: target" if target is None else ""
+    remedy = f"; choose the column of classes with {spell_option('target')}" if target is None else ""
     words = grid.column_words([column_index])[0] or _to_label_words(grid.columns[column_index])
     missing = find_missing(words, LABEL_MISSING_TOKENS)
     kept_rows = [row for row, word in enumerate(words) if word not in missing]
@@ -181,7 +181,9 @@ def _check_not_quantity(column: str, sizes: Counter[str], rows: int) -> None:
     if is_quantity(values, counts):
         raise InputError(
             f"{column} looks like a number to be predicted ({len(sizes):,} different values in {rows:,} rows); "
-            "widemargin classifies: choose another target, or bin it first (target_is_class if these are classes)"
+            f"widemargin classifies: choose another {spell_option('target')}, or bin it first (if these are classes, "
+            "use "
+            f"{spell_option('target_is_class', True)})"
         )
 
 
@@ -189,7 +191,7 @@ def _check_classes(column: str, sizes: Counter[str], rows: int, remedy: str) -> 
     """Refuse ids."""
     if len(sizes) > max(1, rows * 2 / 3):
         raise InputError(
-            f"{column} has {len(sizes):,} different labels in {rows:,} rows, so these are no classes{remedy}"
+            f"{column} has {len(sizes):,} different labels in {rows:,} rows, so they are not classes{remedy}"
         )
 
 

@@ -58,7 +58,7 @@ class ColumnReading:
             return [Column(self.feature_names[0], self._codes(_to_words(cells)), self.levels)]
         if isinstance(cells, np.ndarray):
             if self.kind != "number":
-                raise InputError(f"{self._place(file)} holds numbers; in training it held {self.kind}s")
+                raise InputError(f"{self._place(file)} contains numbers, but {self.kind}s in training")
             values = cells.astype(np.float64)
             self._check_finite(values, where, file)
             return [Column(self.feature_names[0], values)]
@@ -110,7 +110,7 @@ class ColumnReading:
     def _unread_error(self, word: str, row: int, where: Sequence[int] | None, file: str) -> InputError:
         as_before = f"decimal sign {self.decimal}" if self.kind == "number" else f"written as before: {self._style()}"
         return InputError(
-            f"{self._place(file, row, where)}: {quote_cell(word)} is no {self.kind} as in training ({as_before}); "
+            f"{self._place(file, row, where)}: {quote_cell(word)} is not a {self.kind} as in training ({as_before}); "
             "leave the field empty if the value is missing"
         )
 

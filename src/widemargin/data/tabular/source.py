@@ -94,7 +94,7 @@ def _read_standard_input() -> bytes:
 
 def _download(address: str, file: str) -> bytes:
     if "@" in address.partition("://")[2].partition("/")[0]:
-        raise InputError(f"{file}: an address with a user name is not fetched; download the file and give that")
+        raise InputError(f"{file}: URLs with a user name are not fetched; download the file and pass its path")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
         try:

@@ -66,7 +66,7 @@ def decode_table_text(data: bytes, file: str) -> tuple[EncodedText, list[str]]:
     """The text of a table and a note if its encoding had to be guessed."""
     if not any(piece.strip(b" \t\r\n\0") for piece in _iter_chunks(data)):  # all at once would be a copy of all
         zeros = any(piece.strip() for piece in _iter_chunks(data))
-        raise InputError(f"{file}: holds nothing but zero bytes" if zeros else f"{file}: the file is empty")
+        raise InputError(f"{file}: contains only zero bytes" if zeros else f"{file}: the file is empty")
     for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
             try:
@@ -115,11 +115,11 @@ def _check_table_text(text: EncodedText, file: str) -> EncodedText:
     """The text, unless its characters are those of a program or picture."""
     if b"\0" in text.data:
         row = text.data.count(b"\n", 0, text.data.index(b"\0")) + 1
-        raise InputError(f"{file}: row {row} holds a zero byte, so this is no text; save the table as CSV in UTF-8")
+        raise InputError(f"{file}: row {row} contains a zero byte, so it is not text; save the table as CSV in UTF-8")
     sample = text.decode_start(65536)
     odd = [character for character in sample if character < " " and character not in "\t\r\n\f\v\x1a"]
     if len(odd) > len(sample) // 100:
-        raise InputError(f"{file}: holds control characters such as {quote_cell(odd[0])}, so this is no table in text")
+        raise InputError(f"{file}: contains control characters such as {quote_cell(odd[0])}, so it is not a text table")
     data = text.data.rstrip(b"\x1a")  # the end mark of old DOS programs
     for start in range(0, len(data) - MAX_ROW_CHARACTERS, MAX_ROW_CHARACTERS):
         if all(data.find(mark, start, start + MAX_ROW_CHARACTERS) < 0 for mark in (b"\n", b"\r")):

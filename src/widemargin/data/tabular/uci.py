@@ -164,7 +164,7 @@ def _parse_uci_table(entry: UciSet, text: str, source: str) -> Table:
 
 def _check_shape(entry: UciSet, found: tuple[int, int, int]) -> None:
     if found != entry.shape:
-        raise InputError(f"{entry.name}: classes, features and rows are {found}, but Table II has {entry.shape}")
+        raise InputError(f"{entry.name}: classes, features and rows are {found}, expected {entry.shape}")
 
 
 def _sklearn_iris() -> Table:
