@@ -387,7 +387,7 @@ def test_an_optional_second_input_is_named_or_refused():
     torch.manual_seed(0)
     model = wm.attach(Conditioned(), "arcface(s=8)", 3).eval()
     x, kind, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 1, 0]), torch.tensor([0, 1, 2, 0, 1])
-    with pytest.raises(wm.InputError, match="labels=…, or kind=…"):
+    with pytest.raises(wm.InputError, match=r"labels=.*kind="):
         model(x, kind)
     assert model(x, kind=kind).shape == (5, 3)
     assert torch.equal(model(x, kind, labels=y), model.head(model.embed(x, kind), y))

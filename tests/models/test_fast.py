@@ -84,11 +84,11 @@ def test_whitening_is_the_same_for_the_same_images_and_belongs_to_no_optimizer(p
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "normalised; got torch.uint8"),
+        (torch.zeros(4, 3, 8, 8, dtype=torch.uint8), "normalised float images, got torch.uint8"),
         (torch.zeros(4, 1, 8, 8), r"takes images \[N, 3, H, W\], got \[4, 1, 8, 8\]"),
         (torch.zeros(3, 8, 8), r"got \[3, 8, 8\]"),
         (torch.zeros(0, 3, 8, 8), "no patches"),
-        (torch.full((2, 3, 8, 8), float("nan")), "not finite"),
+        (torch.full((2, 3, 8, 8), float("nan")), "NaN or infinity"),
         ([1, 2], "got list"),
     ],
 )

@@ -25,5 +25,5 @@ def test_the_neck_is_the_seeds():
     model.whiten(torch.randn(8, 3, 32, 32))
     assert not torch.equal(model.backbone.filters, before)
     Neck(build_backbone("resnet18")).whiten(torch.randn(8, 3, 32, 32))  # nothing to whiten, no error
-    with pytest.raises(InputError, match="Neck wants a backbone with an embedding_dim"):
+    with pytest.raises(InputError, match="Neck needs a backbone with the attribute embedding_dim"):
         Neck(nn.Linear(3, 3))

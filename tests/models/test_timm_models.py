@@ -43,7 +43,7 @@ def test_a_timm_model_follows_the_images():
 def test_pretrained_weights_without_a_connection_are_one_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
-    with pytest.raises(InputError, match="resnet18: pretrained weights cannot be fetched") as caught:
+    with pytest.raises(InputError, match=r"resnet18.*weights") as caught:
         build_backbone("resnet18", pretrained=True)
     assert "\n" not in str(caught.value)
 

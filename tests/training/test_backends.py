@@ -2,17 +2,14 @@
 
 import copy
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import widemargin as wm
+from rank_processes import train_on_ranks
 from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.losses.criterion import Criterion
@@ -135,7 +132,7 @@ def test_a_split_head_resumes_on_another_number_of_processes(tmp_path):
     shutil.copytree(tmp_path / "one", tmp_path / "two", ignore=shutil.ignore_patterns("record.json"))
     resumed = [*words, "--epochs", "2", "--resume", "--out"]
     assert main([*resumed, str(tmp_path / "one")]) == 0
-    run_by_torchrun([*resumed, str(tmp_path / "two")])
+    train_on_ranks([*resumed, str(tmp_path / "two")], tmp_path / "output")
     for name in ("model", "training"):
         one, two = (load_file(tmp_path / run / "checkpoints/last" / f"{name}.safetensors") for run in ("one", "two"))
         assert one.keys() == two.keys()
@@ -152,29 +149,13 @@ def test_a_split_head_resumes_on_another_number_of_processes(tmp_path):
 def test_sampled_classes_of_several_processes_are_split(tmp_path):
     words = ["train", DATA, VIT, "cosface(s=16)", "--backend", "sampled", "--sample-rate", "0.5", "--batch-size", "24"]
     words += ["--augment", "none", "--epochs", "2", "--opt", "sgd", "--quiet", "--out", str(tmp_path / "run")]
-    run_by_torchrun(words)
+    train_on_ranks(words, tmp_path / "output")
     loaded = wm.load(tmp_path / "run")
     assert loaded.model.head.weight.shape == (12, 24)
     assert loaded.record["processes"] == 2
 
 
-def run_by_torchrun(words: list[str]) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc_per_node",
-        "2",
-        "--standalone",
-        "-m",
-        "widemargin",
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert Path(words[-1], "record.json").exists(), done.stderr[-3000:]
-
-
 def test_a_model_with_an_objective_of_its_own_takes_no_backend(items, tmp_path):
     model = wm.MarginModel(network(), wm.Objective("cosface", 8, CLASSES))
-    with pytest.raises(InputError, match="backend=stream is for a loss by its name"):
+    with pytest.raises(InputError, match="backend='stream'"):
         wm.train({**SETTINGS, "backend": "stream"}, tmp_path, train=items, model=copy.deepcopy(model), quiet=True)

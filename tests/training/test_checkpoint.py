@@ -15,7 +15,7 @@ from widemargin.cli.main import main
 from widemargin.io.errors import InputError
 from widemargin.training.config import TrainConfig
 from widemargin.training.divergence import DivergedError
-from widemargin.training.run import load_run
+from widemargin.training.run_loading import load_run
 from widemargin.training.train import train
 from widemargin.training.trainer import Trainer
 
@@ -99,7 +99,7 @@ def test_no_command_gives_answers_of_weights_that_overflow(use, sound_run, image
     assert main(USES[use](str(run), str(picture), str(out))) == 2
     said = capsys.readouterr()
     assert said.err.count("\n") == 1
-    assert re.search("not finite|NaN or infinite", said.err)
+    assert re.search("not finite|NaN or infinit", said.err)
     assert list(out.iterdir()) == []
     assert main(["report", str(run)]) == 0  # courses and settings are there to be seen
 

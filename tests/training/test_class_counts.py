@@ -121,7 +121,7 @@ def test_other_epochs_move_the_start_and_that_is_said(tmp_path):
         ({"class_weight": "balance"}, "unknown class_weight 'balance'; did you mean 'balanced'?"),
         (
             {"class_weight_start": 0.5},
-            "class_weight_start says from when on class weights count; give class_weight too",
+            "class_weight_start is the start of class weights; give class_weight too",
         ),
         ({"class_weight": "balanced", "class_weight_start": 1.0}, "class_weight_start must be a number"),
         ({"class_weight": "balanced", "loss": "cross_entropy"}, "has no margin, which is needed for class_weight"),
@@ -145,7 +145,7 @@ def test_a_class_without_items_is_named(tmp_path, options):
 def test_an_objective_of_ones_own_has_its_own_weights(tmp_path):
     x, y = make_items()
     model = wm.MarginModel(make_net(), wm.Objective("cosface", 5, 3))
-    with pytest.raises(wm.InputError, match="class_weight=balanced is for a loss by its name"):
+    with pytest.raises(wm.InputError, match="class_weight='balanced' is for losses given by name"):
         wm.train({"batch_size": 9, "class_weight": "balanced"}, tmp_path / "run", train=(x, y), model=model, quiet=True)
 
 

@@ -136,10 +136,10 @@ def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypa
         ("--opt adamm", "did you mean 'adam'?"),
         ("--schedule cosin", "did you mean 'cosine'?"),
         ("--epochs 0", "epochs must be a whole number of at least 1"),
-        ("--train-fraction 0", "train_fraction must be a number above 0 and at most 1"),
+        ("--train-fraction 0", "--train-fraction must be a number above 0 and at most 1"),
         ("--lr nan", "lr must be a number"),
         ("--seed -1", "seed must be a whole number of at least 0"),
-        ("--input-size 0", "input_size must be"),
+        ("--input-size 0", "--input-size must be"),
         ("cifar11", "unknown image set 'cifar11'; did you mean 'cifar10'?"),
         ("./nowhere/at/all", "is not a folder, index file or packed file of images"),
         ("--logger wandbb", "unknown logger 'wandbb'; did you mean 'wandb'?"),
@@ -215,5 +215,14 @@ def test_a_loss_may_be_given_as_a_value():
 
     assert TrainConfig(loss=wm.ArcFace(m=0.3)) == TrainConfig(loss=repr(wm.ArcFace(m=0.3)))
     assert TrainConfig(loss=wm.parse("arcface + 0.02*center")).loss == repr(wm.parse("arcface + 0.02*center"))
-    with pytest.raises(wm.InputError, match="loss must be a text"):
+    with pytest.raises(wm.InputError, match="loss must be a string"):
         TrainConfig(loss=3)
+
+
+def test_options_of_the_augmentation_within_its_name():
+    config = TrainConfig("mnist", augment="timm(rand=rand-m9-mstd0.5-inc1)", augment_options={"color": 0.2})
+    assert config.augment == "timm"
+    assert config.augment_options == {"rand": "rand-m9-mstd0.5-inc1", "color": 0.2}
+    assert TrainConfig("mnist", augment="paper(pad=2)") == TrainConfig("mnist", augment_options={"pad": 2})
+    with pytest.raises(InputError, match="both set pad"):
+        TrainConfig("mnist", augment="paper(pad=2)", augment_options={"pad": 3})

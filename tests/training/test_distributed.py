@@ -58,5 +58,5 @@ def test_a_norm_that_does_more_is_refused():
         def forward(self, x):
             return super().forward(x) + 1
 
-    with pytest.raises(InputError, match=r"0, a Odd, cannot be synchronised over processes: .*--no-sync-bn"):
+    with pytest.raises(InputError, match=r"0, a Odd, cannot be synchronised over processes: .*sync_bn=False"):
         convert_sync_batchnorm(nn.Sequential(Odd(3)))

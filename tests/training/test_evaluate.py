@@ -1,19 +1,17 @@
 """Evaluation split over real processes: the metrics of one process, on every rank, whatever the number of images."""
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import evaluation_worker as worker
 from colours import FAST, draw
-from rank_processes import ENVIRONMENT, read_ranks, run_ranks
+from rank_processes import call_worker, read_ranks, run_ranks, train_on_ranks
 from runs import lines
+from stress.commands import start_ranks
 from widemargin.cli.main import main
-from widemargin.training import inputs as training_inputs
+from widemargin.training import image_inputs as training_inputs
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +67,8 @@ def test_an_error_of_one_rank_is_raised_on_all(ranks):
 def test_two_processes_report_what_the_checkpoint_gives_alone(tmp_path, ema, monkeypatch):
     """Batch norm sees another half of a batch in each process, but the checkpoint holds rank 0's statistics."""
     folder, out = draw(tmp_path), tmp_path / "run"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
-    command += [str(Path(worker.__file__)), "train", str(folder), *FAST, "--epochs", "2", "--val-fraction", "0.25"]
-    command += ["--ema", ema, "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    words = ["train", str(folder), *FAST, "--epochs", "2", "--val-fraction", "0.25", "--ema", ema, "--out", str(out)]
+    train_on_ranks(words, tmp_path / "output", entry_point=worker.train)
     record = json.loads((out / "record.json").read_text())
     assert record["val"] == lines(out)[-1]["val"]["top1"]
     monkeypatch.setattr(training_inputs, "eval_batch_size", lambda *_: worker.BATCH_SIZE)
@@ -88,20 +83,11 @@ def test_two_processes_report_what_the_checkpoint_gives_alone(tmp_path, ema, mon
 
 @pytest.mark.distributed
 def test_a_rank_that_vanishes_in_an_evaluation_is_named(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    processes = []
-    for rank in ("0", "1"):
-        environment = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, str(Path(worker.__file__)), str(tmp_path), "", "vanish"]
-        processes.append(subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE))
-    try:
-        said = processes[0].communicate(timeout=60)[1]
-        assert (tmp_path / "0.json").exists(), said[-2000:]
-        message = json.loads((tmp_path / "0.json").read_text())
-        assert "rank 1" in message
-        assert "--resume" in message
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    argv = [worker.__name__, str(tmp_path), "", "vanish"]
+    survivor, other = start_ranks(argv, tmp_path / "output", entry_point=call_worker)
+    survivor.wait(60)
+    other.wait(10)
+    assert (tmp_path / "0.json").exists(), survivor.read_output()[-2000:]
+    message = json.loads((tmp_path / "0.json").read_text())
+    assert "rank 1" in message
+    assert "resume=True" in message

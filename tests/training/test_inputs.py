@@ -18,8 +18,9 @@ from widemargin.data.images.folder import scan_folder, split_folder_by_count
 from widemargin.data.images.manifest import REMOVED_PARTS, Manifest
 from widemargin.io.errors import InputError
 from widemargin.loading import load
+from widemargin.training import folder_inputs
 from widemargin.training import inputs as run_inputs
-from widemargin.training.run import load_run
+from widemargin.training.run_loading import load_run
 
 SMALL = ["fast(widths=(4, 4, 8))", "arcgrad(s=10)", "--input-size", "16", "--batch-size", "8", "--augment", "fast"]
 SMALL += ["--opt", "sgd", "--lr", "0.05", "--epochs", "2", "--quiet"]
@@ -129,7 +130,7 @@ def test_removed_and_changed_images_are_left_out_and_told(work_dir, capsys, monk
     assert (len(inputs.test), len(inputs.train)) == (10, 0)
     assert set(found["manifest"]["paths"]["changed"]) == {tested[-1], trained[-1]}
     monkeypatch.setattr(
-        run_inputs, "_MAX_HASHED_BYTES", 0
+        folder_inputs, "_MAX_HASHED_BYTES", 0
     )  # a large folder: of training images only sizes are looked at
     inputs = load_run(run).load_inputs(None)
     assert inputs.changes.changed == (tested[-1],)
@@ -195,7 +196,7 @@ def test_a_run_that_has_ended_trains_on_nothing_new_and_says_so(work_dir, capsys
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
     assert "the run has ended" in said
-    assert "evaluate with assign_new" in said
+    assert "evaluate with --assign-new" in said
     assert ((run / "record.json").read_text(), (run / "manifest.csv").read_text()) == (record, manifest)
     before = parts_by_path(run)
     found = evaluate_run(run, "--assign-new")
@@ -302,7 +303,7 @@ def test_a_run_does_not_go_on_silently_with_other_images(partial_dir, part, what
     assert train(partial_dir / "images", partial_dir / "run", *words) == 2
     said = capsys.readouterr().err.strip()
     assert "\n" not in said
-    assert f"were changed or removed since it began ({victim}), so it would go on as another" in said
+    assert f"were changed or removed since the run began ({victim})" in said
     assert "--assign-new" in said
     with pytest.warns(
         UserWarning, match=f"0 new images assigned, 1 {what} {'taken out' if what == 'removed' else '.1 kept.'}$"
@@ -423,7 +424,7 @@ def test_a_start_with_a_run_that_knows_the_test_images_is_told(shared_dir, tmp_p
 
 def test_a_fixed_set_has_nothing_to_assign(capsys):
     assert main(["train", "mnist", *SMALL, "--resume", "--assign-new"]) == 2
-    assert "--assign-new is for folders of images; mnist is a fixed set" in capsys.readouterr().err
+    assert "--assign-new is for folders of images; mnist never changes" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- runs without a manifest
@@ -435,7 +436,9 @@ def legacy_dir(tmp_path, monkeypatch) -> Path:
     images = draw_images(tmp_path / "images", 12)
     real = run_inputs.load_folder_inputs
     monkeypatch.setattr(
-        run_inputs, "load_folder_inputs", lambda run, root, manifest, begun, *more: real(run, root, None, True, *more)
+        run_inputs,
+        "load_folder_inputs",
+        lambda run, root, manifest, begun, *more: real(run, root, None, True, *more),
     )
     with pytest.warns(UserWarning, match="no manifest"):
         assert train(images, tmp_path / "run", "--val-fraction", "0.2") == 0
@@ -582,7 +585,7 @@ def test_a_test_image_that_is_held_out_too_is_not_reported(tmp_path):
     for label in COLOURS:
         for path in (images / "train" / label).iterdir():
             shutil.copyfile(path, images / "test" / label / f"copy{path.name}")
-    with pytest.warns(UserWarning, match="36 images have the content of an image on the other side of the split"):
+    with pytest.warns(UserWarning, match="36 images"):
         assert train(images, tmp_path / "run", "--val-fraction", "0.3") == 0
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert sum(map(sum, record["confusion"])) == 12

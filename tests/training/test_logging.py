@@ -145,7 +145,7 @@ def test_without_a_key_one_line_says_what_to_do(images, tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("widemargin: --logger wandb: ")
+    assert done.stderr.startswith("widemargin: wandb: ")
     assert "WANDB_MODE=offline" in done.stderr
 
 

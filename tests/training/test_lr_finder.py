@@ -135,7 +135,7 @@ def test_numbers_that_are_none_end_it(run):
 
 @pytest.mark.parametrize("wrong", [{"low": 0.0}, {"low": 1.0, "high": 0.1}, {"steps": 10}, {"high": math.inf}])
 def test_wrong_ranges_are_one_line(wrong, run):
-    with pytest.raises(InputError, match="rates must rise from above 0 in more than 10 steps"):
+    with pytest.raises(InputError, match="low must be above 0, high above low, and steps above 10"):
         find_lr(run, **wrong)
 
 
@@ -159,7 +159,7 @@ def test_the_command_trains_nothing_and_says_what_to_type(images, tmp_path, caps
     assert len(list(picture.iter("{http://www.w3.org/2000/svg}circle"))) == len(found["losses"])
     assert main([*words, "--quiet"]) == 0  # the folder is free for the run itself
     assert main([*words[:-1], str(out), "--find-lr"]) == 2
-    assert "already holds a run: choose another --out" in capsys.readouterr().err
+    assert "already contains a run: choose another --out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bounded", [True, False])
@@ -180,7 +180,7 @@ def test_a_loss_that_never_rises_again_is_told(bounded, run, tmp_path, capsys):
     [
         (["--resume"], "--find-lr needs a new model"),
         (["--logger", "tensorboard"], "omit --logger"),
-        (["--batch-size", "5000", "--per-class", "5"], "a batch wants 1000 classes"),
+        (["--batch-size", "5000", "--per-class", "5"], "a batch needs 1000 classes"),
     ],
 )
 def test_wrong_uses_are_one_line(words, says, images, tmp_path, capsys):
@@ -200,7 +200,7 @@ def test_a_loss_that_never_falls_is_one_line(images, tmp_path, capsys, monkeypat
     )
     assert main(["train", str(images), *FAST, "--find-lr", "--out", str(tmp_path / "run")]) == 2
     said = capsys.readouterr().err.strip()
-    assert "the loss fell at no rate" in said
+    assert "the loss did not fall at any learning rate" in said
     assert "\n" not in said
     assert "suggested" not in (tmp_path / "run" / "lr_finder.svg").read_text()
 

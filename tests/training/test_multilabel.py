@@ -1,8 +1,10 @@
 """Runs with several labels per image: datasets, arrays and index files; checkpoints, figures, predictions, mistakes."""
 
+import dataclasses
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
@@ -11,6 +13,7 @@ from sklearn.metrics import average_precision_score
 from torch import nn
 from torch.utils.data import Dataset
 
+import image_formats as formats
 import widemargin as wm
 from runs import assert_same
 from widemargin.cli.main import main
@@ -119,10 +122,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     [
         ({"loss": "arcface"}, Y, "arcface needs exactly one label per sample.*bce or focal"),
         ({"loss": "bce + 0.1*triplet"}, Y, "triplet needs exactly one label"),
-        ({"per_class": 2}, Y, "per_class=2 wants images of one label"),
-        ({"imbalance": 10.0}, Y, "imbalance=10 wants images of one label"),
+        ({"per_class": 2}, Y, "per_class=2 needs one label per image"),
+        ({"imbalance": 10.0}, Y, "imbalance=10 needs one label per image"),
         ({}, Y.float() * 0.5, "0 and 1"),
-        ({}, torch.arange(128) % 3, "bce answers yes or no for each label"),
+        ({}, torch.arange(128) % 3, "bce is a binary loss per label"),
         ({}, [[0, 1]] * 128, "a set of labels"),
     ],
 )
@@ -168,11 +171,48 @@ def test_an_index_file_from_the_command_line(tmp_path, capsys):
     assert main(["report", str(out)]) == 0
     assert main(["train", "--resume", str(out), "--epochs", "7", "--quiet"]) == 0
     assert main(["evaluate", str(out), "--protocol", "retrieval"]) == 2
-    assert "one label each" in capsys.readouterr().err
+    assert "one label per image" in capsys.readouterr().err
     assert main(["train", str(index), "fast", "arcface", *options[:-1], str(tmp_path / "other")]) == 2
     assert "arcface needs exactly one label per sample" in capsys.readouterr().err
 
 
-def test_a_separator_wants_an_index_file(tmp_path, capsys):
+def test_a_separator_wants_labels_that_are_text(tmp_path, capsys):
     assert main(["train", "mnist", "fast", "bce", "--label-separator", ";", "--out", str(tmp_path)]) == 2
-    assert "--label-separator goes with an index file" in capsys.readouterr().err
+    assert "--label-separator" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["tar", "arrow"])
+def test_packed_images_with_several_labels(tmp_path, kind):
+    pictures = {"train": formats.colour_pictures(64), "test": formats.colour_pictures(24, seed=1)}
+    root = tmp_path / "set"
+    for part, images in pictures.items():
+        if kind == "tar":
+            samples = [
+                (f"{k:04}", {"png": data, "json": json.dumps({"labels": labels}).encode()})
+                for k, (data, labels) in enumerate(images)
+            ]
+            formats.write_shard(root / part / "0.tar", samples)
+        else:
+            feature = {"_type": "List", "feature": {"names": list(COLOURS), "_type": "ClassLabel"}}
+            numbered = [(data, [COLOURS[name] for name in labels]) for data, labels in images]
+            kind_of_label = pa.list_(pa.int64())
+            formats.write_saved_dataset(root / part, numbered, [], feature=feature, kind_of_label=kind_of_label)
+    if kind == "arrow":
+        (root / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    net = {"model": "fast(widths=(8, 8, 8))", "input_size": 12, "augment": "paper(pad=0)"}
+    steps = {"epochs": 6, "batch_size": 8, "lr": 0.02, "schedule": "constant"}
+    config = wm.TrainConfig(data=str(root), loss="focal", val_fraction=0.2, **net, **steps)
+    run = wm.train(config, tmp_path / "run", quiet=True)
+    assert run.is_multilabel
+    assert run.class_names == tuple(sorted(COLOURS) if kind == "tar" else COLOURS)
+    assert run.record["test"]["map"] > 60
+    assert wm.evaluate(tmp_path / "run").metrics["map"] == run.record["test"]["map"]
+    assert wm.load(tmp_path / "run").is_multilabel
+    for changes, said in (
+        ({"loss": "arcface"}, "arcface needs exactly one label per sample"),
+        ({"unseen_classes": 0.5}, "one label each"),
+        ({"val_classes": 0.5, "val_fraction": 0.0}, "one label each"),
+        ({"per_class": 2}, "per_class=2 needs one label per image"),
+    ):
+        with pytest.raises(wm.InputError, match=said):
+            wm.train(dataclasses.replace(config, **changes), tmp_path / "other", quiet=True)

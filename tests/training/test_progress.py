@@ -1,21 +1,18 @@
 """What is seen of a training: a bar on a real terminal, lines elsewhere, nothing when quiet; and the record of it."""
 
-import fcntl
 import json
 import os
-import pty
 import re
 import shlex
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
 
 from colours import FAST, draw
 from runs import config_of_command
+from terminals import run_on_terminal
 from widemargin.cli.main import main
 from widemargin.io.progress import ProgressLines
 from widemargin.io.provenance import source_commit
@@ -39,34 +36,12 @@ def images(tmp_path_factory) -> Path:
 
 
 def train_command(images: Path, out: Path, *more: str) -> list[str]:
-    return [sys.executable, "-m", "widemargin", "train", str(images), *WORDS, "--out", str(out), *more]
-
-
-def run_on_terminal(words: list[str], width: int = 140) -> tuple[str, list[str]]:
-    """What a command prints, and the lines that were seen on a terminal which is its standard error."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, width, 0, 0))
-    process = subprocess.Popen(words, stderr=theirs, stdout=subprocess.PIPE, env={**ENVIRONMENT, "TERM": "xterm"})
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            part = os.read(ours, 4096)
-        except OSError:  # Linux says so when the last writer has left
-            break
-        if not part:
-            break
-        seen += part
-    os.close(ours)
-    printed = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 0, seen.decode()
-    plain = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", seen).decode()
-    return printed, [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
+    return ["train", str(images), *WORDS, "--out", str(out), *more]
 
 
 @pytest.mark.slow
 def test_a_bar_on_a_terminal(images, tmp_path):
-    printed, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"))
+    printed, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"), tmp_path / "output")
     assert printed.startswith("test: top-1 ")
     assert any(line.startswith("Colours fast(width=0.125) arcgrad(s=10) ━") for line in seen), seen
     said = [line for line in seen if re.search(r"\d:\d\d:\d\d loss \d+\.\d{3}, train \d+\.\d %, [\d,]+ images/s", line)]
@@ -77,7 +52,8 @@ def test_a_bar_on_a_terminal(images, tmp_path):
 
 @pytest.mark.slow
 def test_a_narrow_terminal_keeps_the_numbers(images, tmp_path):
-    _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--ra", "10"), width=80)
+    words = train_command(images, tmp_path / "run", "--ra", "10")
+    _, seen = run_on_terminal(words, tmp_path / "output", width=80)
     said = [line for line in seen if "loss" in line]
     assert said
     assert all("images/s" in line and "…" not in line and len(line.rstrip()) <= 80 for line in said)
@@ -121,7 +97,7 @@ def test_nothing_when_quiet(images, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_nothing_on_a_terminal_when_quiet(images, tmp_path):
-    _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--quiet"))
+    _, seen = run_on_terminal(train_command(images, tmp_path / "run", "--quiet"), tmp_path / "output")
     assert seen == []
 
 
@@ -129,8 +105,8 @@ def test_nothing_on_a_terminal_when_quiet(images, tmp_path):
 def test_a_reader_that_leaves_does_not_end_the_training(images, tmp_path):
     reading, writing = os.pipe()
     os.close(reading)
-    words = train_command(images, tmp_path / "run")
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writing, env=ENVIRONMENT, timeout=60, check=False)
+    words = [sys.executable, "-m", "widemargin", *train_command(images, tmp_path / "run")]
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=writing, env=ENVIRONMENT, timeout=180, check=False)
     os.close(writing)
     assert done.returncode == 0
     assert (tmp_path / "run" / "record.json").exists()

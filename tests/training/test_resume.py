@@ -87,11 +87,11 @@ def test_the_words_of_the_run_still_do(tmp_path, data_dir):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--lr", "0.1"], "holds another run (lr is 0.05, not 0.1): leave it out"),
+        (["--lr", "0.1"], "holds another run (--lr is 0.05, not 0.1): omit it"),
         (["cifar10"], "holds another run (data is 'mnist', not 'cifar10')"),
-        (["--smoothing", "0.2"], "(label_smoothing is 0.0, not 0.2)"),
-        (["--neck"], "(neck is False, not True)"),
-        (["--opt", "sdg"], "unknown opt 'sdg'; did you mean 'sgd'?"),
+        (["--smoothing", "0.2"], "(--label-smoothing is 0.0, not 0.2)"),
+        (["--neck"], "(--neck is False, not True)"),
+        (["--opt", "sdg"], "unknown --opt 'sdg'; did you mean 'sgd'?"),
         (["--out", "elsewhere"], "continues in that folder: omit --out"),
         (["--epochs", "1"], "epoch 2 has already started, so the run cannot end after 1"),
     ],

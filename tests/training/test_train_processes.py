@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import torch
 
 from colours import FAST, draw
 from runs import assert_same, lines
+from stress.commands import CommandProcess, error_line, start_ranks, wait_until
 from widemargin.cli.main import build_parser, main
 from widemargin.io.errors import InputError
 from widemargin.training.config import TrainConfig
@@ -65,7 +65,7 @@ def test_a_crop_of_files_has_their_full_resolution(folder):
 
 
 def test_a_folder_needs_a_size(folder):
-    with pytest.raises(InputError, match="--input-size"):
+    with pytest.raises(InputError, match="input_size"):
         load_inputs(TrainConfig(data=str(folder)), None)
 
 
@@ -76,16 +76,14 @@ def test_a_folder_needs_a_size(folder):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_path, number):
     words = [*FAST, "--epochs", "3", "--ema", "0.9", "--ra", "50"]
-    command = [sys.executable, "-m", "widemargin", "train", str(folder), *words, "--out", str(tmp_path / "cut")]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    log, until = tmp_path / "cut" / "metrics.jsonl", time.monotonic() + 60
-    while not (log.exists() and log.read_text()) and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.005)
+    process = CommandProcess(["train", str(folder), *words, "--out", str(tmp_path / "cut")], tmp_path / "output")
+    log = tmp_path / "cut" / "metrics.jsonl"
+    wait_until(lambda: (log.exists() and log.read_text() != "") or not process.is_running())
     time.sleep(0.1)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 75
-    assert "--resume) continues from there" in said
+    assert process.wait() == 75
+    said = process.read_output()
+    assert "--resume" in said
     assert "Traceback" not in said
     state = json.loads((tmp_path / "cut" / "checkpoints" / "last" / "state.json").read_text())
     assert state["mid_epoch"]["step"] > 0
@@ -104,16 +102,12 @@ def test_a_run_that_is_asked_to_stop_keeps_its_steps_and_goes_on(folder, tmp_pat
 @pytest.mark.slow
 def test_a_killed_process_goes_on_as_if_nothing_had_been(folder, tmp_path):
     words = [*FAST, "--epochs", "3", "--ema", "0.9", "--ra", "25"]
-    command = [sys.executable, "-m", "widemargin", "train", str(folder), *words, "--out", str(tmp_path / "killed")]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE)
+    process = CommandProcess(["train", str(folder), *words, "--out", str(tmp_path / "killed")], tmp_path / "output")
     state = tmp_path / "killed" / "checkpoints" / "last" / "state.json"
-    until = time.monotonic() + 60
-    while not state.exists() and process.poll() is None and time.monotonic() < until:
-        time.sleep(0.005)
+    wait_until(lambda: state.exists() or not process.is_running())
     time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    assert process.wait() == -signal.SIGKILL
     assert json.loads(state.read_text())["epoch"] < 3
     train_by_command(folder, tmp_path / "killed", words, resume=True)
     train_by_command(folder, tmp_path / "whole", words)
@@ -201,56 +195,30 @@ def test_two_processes_learn_as_one(folder, tmp_path):
 @pytest.mark.distributed
 def test_every_process_refuses_what_is_wrong(folder, tmp_path):
     words = [VIT, "softmax", "--input-size", "16", "--batch-size", "7", "--out", str(tmp_path / "run")]
-    command = [*TORCHRUN, "-m", "widemargin", "train", str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=120, check=False)
-    said = [line for line in done.stderr.splitlines() if line.startswith("widemargin:")]
-    assert done.returncode != 0
-    assert 1 <= len(said) <= 2
-    assert all("batch_size 7 cannot be divided among 2 processes" in line for line in said)
+    for process in start_ranks(["train", str(folder), *words], tmp_path / "output"):
+        assert process.wait() == 2
+        assert "batch-size 7" in error_line(process.read_output())
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.distributed
 def test_a_killed_process_ends_the_other(folder, tmp_path):
     """Without torchrun to clean up: the survivor itself must notice."""
-    words = [
-        VIT,
-        "arcgrad",
-        "--input-size",
-        "16",
-        "--batch-size",
-        "8",
-        "--epochs",
-        "100000",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    processes = []
-    for rank in ("0", "1"):
-        environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
-        command = [sys.executable, "-m", "widemargin", "train", str(folder), *words]
-        processes.append(
-            subprocess.Popen(command, env={**ENVIRONMENT, **environment}, stderr=subprocess.PIPE, text=True)
-        )
+    words = [VIT, "arcgrad", "--input-size", "16", "--batch-size", "8", "--epochs", "100000"]
+    words += ["--out", str(tmp_path / "run")]
+    survivor, other = start_ranks(["train", str(folder), *words], tmp_path / "output")
+    last = tmp_path / "run" / "checkpoints" / "last"
     try:
-        until = time.monotonic() + 60
-        while not (tmp_path / "run" / "checkpoints" / "last").exists() and time.monotonic() < until:
-            time.sleep(0.05)
-            assert all(process.poll() is None for process in processes), processes[0].communicate()[1][-2000:]
-        processes[1].kill()
-        said = processes[0].communicate(timeout=60)[1]
-        assert processes[0].returncode not in (0, None), said[-2000:]
-        assert "widemargin: rank 1 has exited or does not answer; continue from the last checkpoint" in said, said[
-            -2000:
-        ]
-        assert "Traceback" not in said
+        assert wait_until(lambda: last.exists() or not survivor.is_running(), timeout=60)
+        other.send_signal(signal.SIGKILL)
+        code, said = survivor.wait(60), survivor.read_output()
+        assert code not in (0, None), said[-2000:]
+        assert "rank 1" in error_line(said)
+        assert "checkpoint" in error_line(said)
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        for process in (survivor, other):
+            process.send_signal(signal.SIGKILL)
+            process.wait()
 
 
 # ---------------------------------------------------------------- under torchrun

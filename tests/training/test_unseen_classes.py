@@ -50,7 +50,7 @@ def test_every_batch_has_so_many_classes_with_so_many_images(counts, batch, per_
 
 @pytest.mark.parametrize(
     ("counts", "batch", "per_class", "words"),
-    [([4] * 5, 8, 1, "needs a partner"), ([4] * 5, 7, 2, "evenly"), ([4, 4, 1, 1], 8, 2, "2 have them")],
+    [([4] * 5, 8, 1, "must be at least 2"), ([4] * 5, 7, 2, "not a multiple of"), ([4, 4, 1, 1], 8, 2, "there are 2")],
 )
 def test_batches_that_cannot_be_are_one_line(counts, batch, per_class, words):
     with pytest.raises(wm.InputError, match=words):
@@ -72,7 +72,7 @@ def test_a_split_by_identity_shares_no_class_and_no_image():
             assert whole.class_names[whole.y[int(part.x[row, 0, 0, 0])]] == part.class_names[part.y[row]]
     assert split_identities(whole, 0.5, seed=1)[1].class_names == unseen.class_names
     assert len(concat_images(seen, seen)) == 2 * len(seen)
-    with pytest.raises(wm.InputError, match="in the training part and among the unseen"):
+    with pytest.raises(wm.InputError, match="both a training class and an unseen class"):
         check_disjoint_identities(seen, seen)
 
 

@@ -29,12 +29,12 @@ from ..io.errors import InputError
 
 DOWNLOAD_ATTEMPTS, RETRY_DELAY_SECONDS, TIMEOUT_SECONDS = 3, 0.5, 30.0
 MAX_DOWNLOAD_BYTES = 1 << 30
-PROGRESS_MIN_BYTES = 5 << 20  # bytes from which a download shows how far it is
+PROGRESS_MIN_BYTES = 5 << 20  # bytes from which a download shows its progress
 DOWNLOAD_CHUNK_BYTES = 1 << 16
 
 
 class FetchError(InputError):
-    """A file that could not be had from the network; `reason` says why in a few words."""
+    """A download that failed; `reason` says why in a few words."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"cannot download {url}: {reason}")
@@ -49,7 +49,7 @@ def cache_dir() -> Path:
     try:
         return (Path(shared) if shared else Path.home() / ".cache") / "widemargin"
     except RuntimeError:
-        raise InputError("no home folder to keep downloads in; set WIDEMARGIN_CACHE to a folder") from None
+        raise InputError("no home folder to store downloads in; set WIDEMARGIN_CACHE to a folder") from None
 
 
 def mirror_url(url: str) -> str:
@@ -60,7 +60,7 @@ def mirror_url(url: str) -> str:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when all of it is written."""
+    """Write to a temporary file that is renamed when it is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -77,7 +77,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _has_sha256(path: Path, sha256: str, max_bytes: int) -> bool:
-    """Whether a file is the one that is wanted."""
+    """Whether a file has the expected SHA-256."""
     try:
         return sha256_hex(read_file(path, max_bytes)) == sha256
     except (OSError, InputError):
@@ -112,7 +112,7 @@ def fetch(
             if isinstance(error, InputError):
                 raise
             if isinstance(error, urllib.error.HTTPError):
-                error.close()  # it is the answer itself, with an open connection
+                error.close()  # the error is also the response, with an open connection
             if attempt == DOWNLOAD_ATTEMPTS or not _is_retryable(error):
                 raise FetchError(address, _error_reason(error)) from None
             time.sleep(RETRY_DELAY_SECONDS * 2 ** (attempt - 1))
@@ -141,13 +141,13 @@ def _is_loopback(host: str) -> bool:
 
 
 class _SafeRedirectHandler(urllib.request.HTTPRedirectHandler):
-    """Follows to where we would have gone ourselves, and never from https to http."""
+    """Follows redirects to allowed addresses only, and never from https to http."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if not is_allowed_url(newurl) or (req.type == "https" and not newurl.lower().startswith("https:")):
-            raise FetchError(req.full_url, f"it leads to {newurl}, and only https addresses are fetched")
+            raise FetchError(req.full_url, f"it redirects to {newurl}, but only https addresses are fetched")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -49,7 +49,9 @@ def as_label_set(label: Any, where: str) -> LabelSet | None:
 
 def _read_row(row: np.ndarray, where: str) -> MultiHot:
     if row.dtype.kind not in "biuf" or not np.isin(row, (0, 1)).all():
-        raise InputError(f"{where}: several labels are a row of 0 and 1, or a set; got {format_value(row.tolist())}")
+        raise InputError(
+            f"{where}: several labels must be a row of 0 and 1, or a set; got {format_value(row.tolist())}"
+        )
     return MultiHot(tuple(np.flatnonzero(row).tolist()), len(row))
 
 
@@ -64,14 +66,18 @@ def encode_label_sets(labels: Sequence[LabelSet], class_names: Sequence[str], wh
     for row, label in enumerate(labels):
         if isinstance(label, MultiHot):
             if label.size != len(class_names):
-                raise InputError(f"{where}, item {row}: {label.size} labels of 0 and 1, there are {len(class_names)}")
+                raise InputError(f"{where}, item {row}: {label.size} entries of 0 and 1, expected {len(class_names)}")
             found[row, list(label.present)] = True
             continue
         if not isinstance(label, frozenset):
-            raise InputError(f"{where}, item {row}: {format_value(label)} is one label, others are sets; give all sets")
+            raise InputError(
+                f"{where}, item {row}: {format_value(label)} is a single label, but others are sets; pass sets for all"
+            )
         for part in label:
             if str(part) not in place:
-                raise InputError(f"{where}, item {row}: the label {format_value(part)} is none of the classes of train")
+                raise InputError(
+                    f"{where}, item {row}: the label {format_value(part)} is not one of the classes of train"
+                )
             found[row, place[str(part)]] = True
     return found
 
@@ -87,7 +93,7 @@ def label_set_names(labels: Iterable[LabelSet], where: str) -> tuple[str, ...]:
     try:
         return tuple(map(str, sorted(every)))
     except TypeError:
-        raise InputError(f"{where}: labels are of several kinds; give all of one") from None
+        raise InputError(f"{where}: labels have several types; use one type") from None
 
 
 def rarest_labels(y: Tensor) -> Tensor:

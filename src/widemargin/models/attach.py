@@ -42,7 +42,7 @@ class MarginModel(nn.Module):
         """The margin's head."""
         head = self.objective.head
         if head is None:
-            raise InputError(f"{self.objective.spec!r} has no margin, so no head")
+            raise InputError(f"{self.objective.spec!r} has no margin, therefore no head")
         return head
 
     def embed(self, *inputs: Any, **named_inputs: Any) -> Tensor:
@@ -51,7 +51,7 @@ class MarginModel(nn.Module):
         head = self.objective.head
         if head is not None and x.shape[1] != head.embedding_dim:
             raise InputError(
-                f"the model's embeddings have {x.shape[1]} numbers, its head is made for {head.embedding_dim}: "
+                f"the model returns embeddings of dimension {x.shape[1]}, its head takes {head.embedding_dim}: "
                 f"attach it with embedding_dim={x.shape[1]}"
             )
         return x
@@ -91,7 +91,7 @@ class MarginModel(nn.Module):
         )
 
     def decayed_backbone_parameters(self) -> list[nn.Parameter]:
-        """The backbone's weights of two and more dimensions, without those it wants left alone.
+        """The backbone's weights of two and more dimensions, without those that it excludes from weight decay.
 
         timm's models name these in `no_weight_decay()`: position embeddings and class tokens are points, not maps.
         """
@@ -102,7 +102,7 @@ class MarginModel(nn.Module):
 
 @dataclass(frozen=True)
 class BackboneInputs:
-    """How many inputs a backbone takes by position, to tell them from labels."""
+    """Number of positional inputs of a backbone, to distinguish them from labels."""
 
     required: int
     possible: int | None
@@ -110,7 +110,7 @@ class BackboneInputs:
     second_name: str = ""
     """Name of the second input, if there is one."""
     takes_y: bool = False
-    """Whether an input is called `y`, or any name is taken."""
+    """True if an input is called `y`, or any name is taken."""
 
     @classmethod
     def of(cls, backbone: nn.Module) -> BackboneInputs:
@@ -131,19 +131,19 @@ class BackboneInputs:
     ) -> tuple[tuple[Any, ...], Tensor | None]:
         """Inputs and labels of a call that names no labels; refused where the last input might be either."""
         if "y" in named_inputs and not self.takes_y:
-            raise InputError("the model takes no input called y; labels are given as labels=…")
+            raise InputError("the model takes no input named y; pass labels as labels=…")
         if len(inputs) == 2 and self.possible == 1:
             return inputs[:1], inputs[1]
         if len(inputs) == 2 and self.required < 2 and _might_be_labels(*inputs):
             second = f"{self.second_name}=…" if self.second_name else "by its name"
             raise InputError(
-                f"the second argument may be labels or an input of the model: write labels=…, or {second} for the input"
+                f"the second argument is ambiguous: pass labels as labels=…, or an input of the model as {second}"
             )
         return inputs, None
 
 
 def _might_be_labels(first: Any, second: Any) -> bool:
-    """Whether the second argument is one whole number for each sample of the first."""
+    """True if the second argument is one whole number for each sample of the first."""
     if not (isinstance(first, Tensor) and isinstance(second, Tensor)) or first.ndim == 0:
         return False
     return second.shape == first.shape[:1] and not (second.is_floating_point() or second.is_complex())
@@ -172,7 +172,9 @@ def attach(
     (torch.Size([5]), torch.Size([5, 3]))
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"attach takes a model, got {type(model).__name__}; make one first, as with timm.create_model")
+        raise InputError(
+            f"attach takes a model, got {type(model).__name__}; create it first, for example with timm.create_model"
+        )
     classifier = find_classifier(model, at)
     width = embedding_dim if embedding_dim is not None else classifier.embedding_dim
     if width is None:
@@ -203,7 +205,7 @@ def to_model_input(x: Tensor, like: Tensor) -> Tensor:
 
 
 def check_finite_outputs(values: Tensor) -> Tensor:
-    """The same embeddings or logits; refused where some are not finite, as they are where large weights overflow."""
+    """Return the embeddings or logits; raise an InputError if some are not finite, as after an overflow."""
     if not bool(torch.isfinite(values).all()):
-        raise InputError("the network's answers are not finite: its weights overflow; take an earlier checkpoint")
+        raise InputError("the network returns NaN or infinity: its weights overflow; use an earlier checkpoint")
     return values

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ImageSize: TypeAlias = "int | tuple[int, int]"
 
-# Name → the file it stands in; there a function of this name makes it.
+# Name → module with a function of this name that builds the network.
 _BUILTIN_MODULES = {"fast": "fast", "resnet18": "resnet", "resnet34": "resnet"}
 _BUILTIN_MODULES |= dict.fromkeys(
     ("iresnet18", "iresnet34", "iresnet50", "iresnet100", "mobilefacenet"), "face_networks"
@@ -47,9 +47,11 @@ def parse_model(text: str) -> tuple[str, dict[str, Any]]:
     (('fast', {'width': 0.5}), ('timm:resnet18.a1_in1k', {'stem_type': 'deep'}))
     """
     if not isinstance(text, str):
-        raise InputError(f"a model is written as text, such as 'fast(width=0.5)'; got {type(text).__name__}")
+        raise InputError(f"a model must be a string such as 'fast(width=0.5)', got {type(text).__name__}")
     if not text.strip():
-        raise InputError(f"an empty model; write a name such as {', '.join(builtin_backbones())} or one of timm's")
+        raise InputError(
+            f"the model is an empty string; write a name such as {', '.join(builtin_backbones())} or one of timm's"
+        )
     name, options = parse_call(text, "the model")
     return name.lower() if name.lower() in _BUILTIN_MODULES else name, options
 
@@ -115,5 +117,5 @@ def _height_width(size: ImageSize | None, options: dict[str, Any]) -> tuple[int,
     pair = given if isinstance(given, tuple | list) else (given, given)
     whole = all(isinstance(side, int) and not isinstance(side, bool) and 1 <= side <= 65_536 for side in pair)
     if len(pair) != 2 or not whole:
-        raise InputError(f"an image size of {given!r} is not possible; give pixels, such as 32 or (32, 48)")
+        raise InputError(f"an image size of {given!r} is invalid; give pixels, such as 32 or (32, 48)")
     return pair[0], pair[1]

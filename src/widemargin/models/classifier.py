@@ -1,4 +1,4 @@
-"""Where the classifier of a model is, how it is taken off, and the embeddings that the model returns without it.
+"""Finding and removing the classifier of a model, and reading its embeddings without it.
 
 `attach` and `wm.train` both use this. It knows the conventions of timm, torchvision and transformers and imports none
 of them. An embedding is what enters the classifier's last linear layer, or 1 × 1 convolution:
@@ -34,7 +34,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 @dataclass(frozen=True)
 class Classifier:
-    """What turns the embeddings of a model into class scores."""
+    """The layers of a model that turn embeddings into class scores."""
 
     paths: tuple[str, ...]
     """Its layers; none where the model has no classifier and returns embeddings."""
@@ -43,7 +43,7 @@ class Classifier:
     num_outputs: int | None = None
     """How many class scores it computes; None if that is not known or there are none."""
     resets: bool = False
-    """Whether the model takes it off itself, by `reset_classifier(0)`."""
+    """True if the model takes it off itself, by `reset_classifier(0)`."""
 
     def remove(self, model: nn.Module) -> None:
         """Take it off in place, so that the model returns embeddings."""
@@ -87,7 +87,7 @@ def find_classifier(model: nn.Module, at: str | None = None) -> Classifier:
 
 
 def find_known_classifier(model: nn.Module, num_classes: int) -> Classifier | None:
-    """What is surely a classifier; None where there is none, and the outputs are embeddings.
+    """Return the classifier if it can be identified with certainty, else None: the outputs are then embeddings.
 
     That is the layer under one of the usual names in a model of timm, torchvision or transformers, and elsewhere if it
     has as many outputs as there are classes: another model's `fc` may be what makes its embeddings.
@@ -172,10 +172,10 @@ def _describe_layers(modules: dict[str, nn.Module]) -> str:
 
 
 def width_error(classifier: Classifier, model: nn.Module) -> InputError:
-    """What to do where the length of the embeddings is not known."""
+    """Return the error for an unknown embedding dimension, with its remedy."""
     path = classifier.paths[0] if classifier.paths else ""
     if not path:
-        return InputError(f"{type(model).__name__} does not say how long its embeddings are: give embedding_dim=")
+        return InputError(f"the embedding dimension of {type(model).__name__} cannot be inferred: pass embedding_dim=")
     layer = model.get_submodule(path)
     inside = [f"{path}.{name}" for name, module in layer.named_modules() if name and _layer_sizes(module)[0]]
     named = f"name the layer within it, at={inside[-1]!r}, or " if inside else ""
@@ -192,7 +192,7 @@ def _is_transformer(model: nn.Module) -> bool:
 
 
 def _is_bare_transformer(model: nn.Module) -> bool:
-    """Whether this is a model of transformers without anything on it, as `AutoModel` makes."""
+    """True if this is a model of transformers without anything on it, as `AutoModel` makes."""
     return _is_transformer(model) and model.base_model is model
 
 
@@ -224,7 +224,7 @@ def backbone_embeddings(backbone: nn.Module, *inputs: Any, **named_inputs: Any) 
     outputs = backbone(*inputs, **named_inputs)
     x = outputs if isinstance(outputs, Tensor) else _select_embeddings(backbone, outputs, inputs, named_inputs)
     if x.ndim < 2:
-        raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; give it a batch of inputs")
+        raise InputError(f"the model returns {list(x.shape)}, not embeddings [N, D]; pass a batch of inputs")
     return x.flatten(1)
 
 
@@ -236,7 +236,7 @@ def _select_embeddings(
     if isinstance(logits, Tensor):
         if logits.ndim == 3:
             raise InputError(
-                f"the model returns {list(logits.shape)}, one embedding per token; take its model for sequence "
+                f"the model returns {list(logits.shape)}, one embedding per token; use its model for sequence "
                 "classification, or AutoModel"
             )
         return logits
@@ -275,7 +275,7 @@ def _mean_of_states(backbone: nn.Module, hidden: Tensor, inputs: Sequence[Any], 
         if not callable(shorten):
             raise InputError(
                 f"attention_mask has shape {list(mask.shape)}, the hidden states {list(hidden.shape)}: leave the "
-                "mask out, or take the model for classification"
+                "mask out, or use the model for classification"
             )
         mask = shorten(hidden.shape[1], mask)
     weight = mask.to(hidden.dtype).unsqueeze(2)

@@ -38,7 +38,7 @@ class BiasOnlyBatchNorm2d(nn.BatchNorm2d):
 
 
 class DiracConv2d(nn.Conv2d):
-    """A 3×3 convolution that hands its input on in its first channels when it is new."""
+    """A 3×3 convolution initialised to copy its input to its first channels."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(in_channels, out_channels, 3, padding=1, bias=False)
@@ -110,7 +110,7 @@ class FastNet(nn.Module):
         if not len(images) or min(images.shape[2:]) < _PATCH_SIZE:
             raise InputError(f"whiten got no patches: images {list(images.shape)}")
         if not images.is_floating_point():
-            raise InputError(f"whiten takes images as the network will see them, normalised; got {images.dtype}")
+            raise InputError(f"whiten takes normalised float images, got {images.dtype}")
         moment = torch.zeros(channels * _PATCH_SIZE**2, channels * _PATCH_SIZE**2, dtype=torch.float64)
         count = 0
         for start in range(0, len(images), _WHITEN_BATCH_SIZE):
@@ -119,7 +119,7 @@ class FastNet(nn.Module):
             moment += patches.T @ patches
             count += len(patches)
         if not moment.isfinite().all():
-            raise InputError("whiten got images that are not finite; look for NaN in the data or a std of 0")
+            raise InputError("whiten got NaN or infinity; check the data, and std for 0")
         return moment / count
 
 
@@ -135,7 +135,7 @@ def fast(
     if not isinstance(bias, bool):
         raise InputError(f"fast: bias={bias!r} must be true or false")
     if width is not None and widths is not None:
-        raise InputError("fast: width and widths both give the widths; take one of them")
+        raise InputError("fast: width and widths both set the widths; use one of them")
     if widths is not None:
         whole = isinstance(widths, tuple | list) and all(type(w) is int and 1 <= w <= _MAX_WIDTH for w in widths)
         if not whole or len(widths) != 3:

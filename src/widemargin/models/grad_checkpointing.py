@@ -1,6 +1,6 @@
 """Gradient checkpointing: blocks of a network keep their inputs only and are computed again in the backward pass.
 
-Blocks are the modules of one class that stand behind each other in a `Sequential` or `ModuleList`: those of ResNets,
+Blocks are the modules of one class that follow each other in a `Sequential` or `ModuleList`: those of ResNets,
 IResNets and transformers. Gradients are the same, bit for bit where the computation is deterministic: dropout draws the
 same numbers again, and batch norm does not count a batch twice.
 """
@@ -25,7 +25,8 @@ def enable_grad_checkpointing(model: nn.Module) -> int:
     blocks = list(find_blocks(model))
     if not blocks:
         raise InputError(
-            f"grad_checkpointing: {type(model).__name__} has no blocks of one class in a row to recompute; leave it out"
+            f"grad_checkpointing: {type(model).__name__} has no sequence of blocks of the same class to recompute; "
+            "omit it"
         )
     for block in blocks:
         # On the instance, so that the names of all tensors stay.

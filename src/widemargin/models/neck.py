@@ -22,8 +22,8 @@ class BackboneWrapper(nn.Module):
         super().__init__()
         if not isinstance(getattr(backbone, "embedding_dim", None), int):
             raise InputError(
-                f"{type(self).__name__} wants a backbone with an embedding_dim, as build_backbone makes; "
-                f"{type(backbone).__name__} lacks it"
+                f"{type(self).__name__} needs a backbone with the attribute embedding_dim, as build_backbone returns; "
+                f"{type(backbone).__name__} has none"
             )
         self.embedding_dim = embedding_dim
         self.backbone = backbone
@@ -39,7 +39,7 @@ class BackboneWrapper(nn.Module):
             inner(images)
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that the backbone wants without weight decay."""
+        """Names of the parameters that the backbone excludes from weight decay."""
         asked = getattr(self.backbone, "no_weight_decay", None)
         return {f"backbone.{name}" for name in asked()} if callable(asked) else set()
 

@@ -27,7 +27,7 @@ _RESERVED_OPTIONS = {
     "in_chans": "the data says how many channels there are",
     "features_only": "a backbone gives one embedding",
     "checkpoint_path": "weights come from a run or from pretrained=True",
-    # These name files and addresses that weights come from; a model's text may be a stranger's.
+    # These name files and addresses that weights come from; a model string may come from an untrusted source.
     "pretrained_cfg": "timm's own weights are taken, or none",
     "pretrained_cfg_overlay": "timm's own weights are taken, or none",
     "cache_dir": "HF_HOME says where timm keeps its weights",
@@ -47,7 +47,7 @@ class TimmBackbone(nn.Module):
         return cast(Tensor, self.model(x))
 
     def no_weight_decay(self) -> set[str]:
-        """Names of the parameters that the model wants without weight decay, such as position embeddings."""
+        """Names of the parameters that the model excludes from weight decay, such as position embeddings."""
         asked = getattr(self.model, "no_weight_decay", None)
         wanted = {f"model.{name}" for name in asked()} if callable(asked) else set()
         return wanted.intersection(name for name, _ in self.named_parameters())
@@ -65,7 +65,7 @@ def build_timm(
         if key in _RESERVED_OPTIONS:
             raise InputError(f"{plain}: {key} cannot be given here, {_RESERVED_OPTIONS[key]}")
         if value is None:
-            raise InputError(f"{plain}: {key}=None is no choice, leave the option out")
+            raise InputError(f"{plain}: {key}=None is not a value, omit the option")
     asked = dict(options)
     try:
         known = timm.get_pretrained_cfg(plain)
@@ -85,7 +85,7 @@ def _import_timm(name: str, builtin_names: Sequence[str]) -> Any:
         return __import__("timm")
     except ImportError:
         known = ", ".join(builtin_names)
-        raise InputError(f"{name} needs timm: {_INSTALL_HINT} (without it there are {known})") from None
+        raise InputError(f"{name} needs timm: {_INSTALL_HINT} (without timm: {known})") from None
 
 
 def _unknown_model_error(name: str, known: Sequence[str], count: int) -> InputError:
@@ -119,7 +119,7 @@ def _creation_error(timm: Any, name: str, options: dict[str, Any], error: Except
     if options.get("pretrained") and isinstance(error, OSError):
         return InputError(f"{name}: pretrained weights cannot be fetched (no connection to the model hub?)")
     given = ", ".join(f"{key}={value!r}" for key, value in options.items() if key != "in_chans")
-    return InputError(f"timm cannot make {name}({given}){_first_line(said)}")
+    return InputError(f"timm cannot create {name}({given}){_first_line(said)}")
 
 
 def _constructor_options(cls: type) -> tuple[list[str], bool]:
@@ -161,7 +161,7 @@ def _measure_embedding_dim(name: str, model: nn.Module, channels: int, size: tup
     model.train(training)
     if not isinstance(x, Tensor) or x.ndim != 2:
         shape = list(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise InputError(f"{name} gives {shape} and not one embedding per image; leave its pooling as it is")
+        raise InputError(f"{name} returns {shape} instead of one embedding per image; keep its default pooling")
     return x.shape[1]
 
 

@@ -30,7 +30,7 @@ def average_checkpoints(folders: Sequence[Path], out: Path) -> dict[str, Tensor]
         if sums and {name: value.shape for name, value in found.items() if name in sums} != {
             name: value.shape for name, value in sums.items()
         }:
-            raise InputError(f"{folder}: holds other weights than {folders[0]}, so they have no average")
+            raise InputError(f"{folder}: has other weights than {folders[0]}, so they cannot be averaged")
         for name, value in found.items():
             if value.is_floating_point():
                 sums[name] = value.double() if number == 1 else sums[name] + value.double()

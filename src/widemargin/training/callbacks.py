@@ -1,4 +1,4 @@
-"""`Callback`: what is called after every step and every epoch of a training."""
+"""`Callback`: hooks that are called after every step and every epoch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class CallbackList:
         for callback in self.callbacks:
             if isinstance(callback, type) or not any(callable(getattr(callback, hook, None)) for hook in _HOOKS):
                 raise InputError(
-                    f"callbacks: {getattr(callback, '__name__', type(callback).__name__)} is no object with "
+                    f"callbacks: {getattr(callback, '__name__', type(callback).__name__)} must be an object with "
                     "on_step_end or on_epoch_end"
                 )
         self.on_step_end, self.on_epoch_end = (
@@ -77,7 +77,7 @@ class CallbackList:
 
     @property
     def note(self) -> str:
-        """Which callbacks a resumed run cannot restore; empty where there are none."""
+        """Callbacks whose state a resumed run cannot restore; empty if there are none."""
         names = [type(callback).__name__ for callback in self.callbacks if not hasattr(callback, "state_dict")]
         return f"callbacks without state_dict begin anew: {', '.join(names)}" if names else ""
 

@@ -56,7 +56,7 @@ def save(
         for path in fresh.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-    except Exception:  # a full disk: half a checkpoint would only take the room that the next one wants
+    except Exception:  # a full disk: an incomplete checkpoint would only take space
         remove(fresh)
         raise
     _fsync_folder(fresh)
@@ -71,7 +71,7 @@ def save(
 
 
 def remove(path: Path) -> None:
-    """Remove whatever has this name: `rmtree` waits at a pipe for ever, and leaves a link where it is."""
+    """Remove a file, link or folder; `rmtree` alone would hang on a pipe and not remove a link."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -96,7 +96,7 @@ def _fsync_folder(folder: Path) -> None:
 
 
 def exists(folder: Path) -> bool:
-    """Whether there is a checkpoint, or the spare that a run killed between two renames has left."""
+    """Whether there is a checkpoint, or the backup left by a run that was killed between two renames."""
     if os.path.lexists(folder) and not folder.is_dir():
         # Otherwise a resumed run would start from the beginning and discard its log.
         raise InputError(f"{folder}: a checkpoint must be a folder; remove the file, or restore the checkpoint")
@@ -146,7 +146,7 @@ def load(folder: Path, model_bytes: int | None = None) -> LoadedCheckpoint:
 
 
 def check_size(num_bytes: int, max_bytes: int, where: str) -> None:
-    """Refuse tensors of far more bytes than are wanted, before they are read."""
+    """Refuse tensors that are far larger than expected, before they are read."""
     if num_bytes > max_bytes + _SIZE_SLACK_BYTES:
         raise InputError(
             f"{where}: these weights belong to another model "
@@ -155,7 +155,7 @@ def check_size(num_bytes: int, max_bytes: int, where: str) -> None:
 
 
 def inspect_checkpoint(folder: Path) -> CheckpointFiles:
-    """What a checkpoint holds; its spare, with a warning, where it is damaged."""
+    """Open a checkpoint; its backup, with a warning, if it is damaged."""
     backup = folder.with_name(folder.name + ".old")
     if not folder.is_dir() and backup.is_dir():
         return _inspect_folder(backup)  # killed between the two renames
@@ -170,19 +170,19 @@ def inspect_checkpoint(folder: Path) -> CheckpointFiles:
 
 
 def is_training_complete(folder: Path, epochs: int) -> bool:
-    """Whether a run of so many epochs has nothing left to train after its checkpoint."""
+    """Whether the checkpoint is at the end of a run of `epochs` epochs."""
     return exists(folder) and inspect_checkpoint(folder).state.get("epoch") == epochs
 
 
 class CorruptCheckpointError(InputError):
-    """A checkpoint whose files are there but are not what was written."""
+    """A checkpoint whose files exist but are not those that were written."""
 
 
 def _inspect_folder(folder: Path) -> CheckpointFiles:
     try:
         sums = bounded.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
-            if name not in (_MODEL_FILE, _TRAINING_FILE, _STATE_FILE):  # each is read whole: a million would take hours
+            if name not in (_MODEL_FILE, _TRAINING_FILE, _STATE_FILE):  # each is read whole; many take hours
                 raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is not a file of a checkpoint")
             if _sha256(folder / name) != wanted:
                 raise ValueError(f"the SHA-256 of {name} has changed since it was written")
@@ -301,7 +301,7 @@ def restore_module(module: nn.Module, tensors: dict[str, Tensor], where: str, so
     except RuntimeError as error:
         first = str(error).strip().splitlines()[-1].strip()
         raise InputError(f"{where}: these weights belong to another model ({first})") from None
-    except InputError as error:  # a head's own words
+    except InputError as error:  # messages of the head itself
         raise InputError(f"{where}: {error}") from None
     check_finite(local_state_dict(module), sources, initial_non_finite)
 

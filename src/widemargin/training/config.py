@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 
 from ..data.images import MAX_IMAGE_SIZE
 from ..io import bounded
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.options import Config, document_options, option
-from ..losses.grammar import parse_keywords, parse_literal
+from ..losses.grammar import parse_call, parse_keywords, parse_literal
 
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon")
 SCHEDULES = ("onecycle", "cosine", "plateau", "constant")
@@ -68,13 +68,14 @@ class TrainConfig(Config):
     )
     backend: str = option(
         "auto",
-        "how the head computes the loss: dense holds all logits, stream walks over blocks of classes, sharded splits "
-        "the classes over the processes, sampled looks at a part of them (Partial FC), auto is dense or stream by size",
+        "how the head computes the loss: dense holds all logits, stream processes blocks of classes, sharded splits "
+        "the classes over the processes, sampled uses a random part of them (Partial FC), "
+        "auto is dense or stream by size",
         choices=HEAD_BACKENDS,
     )
     sample_rate: float = option(
         1.0,
-        "part of the classes that a step of a sampled or sharded head looks at",
+        "fraction of the classes that a step of a sampled or sharded head uses",
         low=0,
         open_low=True,
         high=1,
@@ -123,7 +124,7 @@ class TrainConfig(Config):
     )
     augment_options: Mapping[str, Any] = option({}, "options of the augmentation", parse=parse_mapping)
     model_options: Mapping[str, Any] = option({}, "options of the model", parse=parse_mapping)
-    neck: bool = option(False, "the seeds' embedding neck, 2048 – 512")
+    neck: bool = option(False, "the embedding neck of the original scripts, 2048 – 512")
     embedding_dim: int = option(
         0, "dimension of the embeddings, by a linear layer after the backbone; 0 keeps the backbone's output", low=0
     )
@@ -149,7 +150,7 @@ class TrainConfig(Config):
     )
     label_separator: str | None = option(
         None,
-        "separates the labels of an image in an index file, such as red;round; images may then have several labels",
+        "separates the labels of an image where they are text, as in red;round; images may then have several labels",
         kind=str,
         metavar="SEP",
     )
@@ -222,6 +223,14 @@ class TrainConfig(Config):
 
             if isinstance(given, Loss | Sum):
                 object.__setattr__(self, "loss", repr(given))
+        if isinstance(self.augment, str) and "(" in self.augment:
+            name, options = parse_call(self.augment, "augment")
+            if both := options.keys() & dict(self.augment_options).keys():
+                raise InputError(
+                    f"augment and {spell_option('augment_options')} both set {min(both)}; omit one of them"
+                )
+            object.__setattr__(self, "augment", name)
+            object.__setattr__(self, "augment_options", {**options, **self.augment_options})
         super().__post_init__()
 
     @property
@@ -254,21 +263,31 @@ def check_combinations(config: TrainConfig) -> None:
     """Refuse settings of a new run that contradict each other; those of a finished run are read as they are."""
     if config.warmup_epochs > config.epochs:
         raise InputError(
-            f"warmup_epochs={config.warmup_epochs:g} is longer than the run of {config.epochs} epochs, which would end "
-            "before its learning rate is reached; use fewer"
+            f"{spell_option('warmup_epochs', config.warmup_epochs)} is longer than the run of {config.epochs} epochs, "
+            "which would end before its learning rate is reached; use fewer"
         )
     if config.warmup_epochs and config.schedule == "onecycle":
-        raise InputError("warmup_epochs is for other schedules: onecycle has its own warm-up; use schedule=cosine")
+        raise InputError(
+            f"{spell_option('warmup_epochs')} has no effect with onecycle, which has its own warm-up; use "
+            f"{spell_option('schedule', 'cosine')}"
+        )
     if config.val_classes and config.val_fraction:
-        raise InputError("val_classes and val_fraction both define what is held out; give one of them")
+        raise InputError(
+            f"{spell_option('val_classes')} and {spell_option('val_fraction')} both hold images out; use one of them"
+        )
     if config.val_classes and config.select_by in ("top1", "map"):
         raise InputError(
-            f"select_by={config.select_by} needs the training classes; with val_classes use recall1 or tar"
+            f"{spell_option('select_by', config.select_by)} needs the training classes; with "
+            f"{spell_option('val_classes')} use recall1 or tar"
         )
     if config.select_by == "knn" and not config.knn_probe:
-        raise InputError("select_by=knn needs the probe: give knn_probe, the number of neighbours, such as 20")
+        raise InputError(
+            f"{spell_option('select_by', 'knn')} needs a number of neighbours: use {spell_option('knn_probe', 20)}"
+        )
     if config.average_last > config.epochs:
-        raise InputError(f"average_last={config.average_last} is more than the {config.epochs} epochs of the run")
+        raise InputError(
+            f"{spell_option('average_last', config.average_last)} is more than the {config.epochs} epochs of the run"
+        )
 
 
 def format_with_options(name: str, options: Mapping[str, Any]) -> str:

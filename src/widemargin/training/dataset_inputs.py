@@ -20,9 +20,11 @@ from torch.utils.data import DataLoader
 
 from ..data.images.augment import Augment
 from ..data.images.batches import Batch, make_sampler
+from ..data.images.identities import check_some_pairs, draw_identities
 from ..data.images.sets import stratified_split
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from .config import TrainConfig
+from .dataset_classes import Classes, classes_to_spec
 from .datasets import (
     ArrayDataset,
     CollateFn,
@@ -30,10 +32,12 @@ from .datasets import (
     check_finite_rows,
     collate_items,
     dataset_name,
+    read_other_samples,
     read_samples,
     seeded_rngs,
 )
-from .inputs import Inputs, select_train_samples
+from .image_inputs import Inputs, describe_unseen
+from .input_splits import select_train_samples
 from .samplers import GivenSampler, stream_seed
 
 _ITEM_STREAM, _EVAL_STREAM = 3, 4  # streams of generators, distinct from those of `data.images.batches`
@@ -89,7 +93,7 @@ def iter_batches(
         collate_fn=_return_unchanged,
         num_workers=workers,
         pin_memory=pin_memory,
-        generator=torch.Generator(),  # else it would draw from the global one, which dropout uses
+        generator=torch.Generator(),  # otherwise it would draw from the global generator, which dropout uses
     )
     for rows, found in zip(batches, loader, strict=True):
         if isinstance(found, InputError):
@@ -136,7 +140,7 @@ class DatasetBatches:
         return self.given.epoch_state if mid_epoch else self.given.state_dict()
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from the state of a checkpoint."""
+        """Restore the state of a checkpoint."""
         if self.given is not None:
             self.given.load_state_dict(state)
 
@@ -157,7 +161,7 @@ class DatasetBatches:
 
 @dataclass(eq=False, kw_only=True)
 class DatasetInputs(Inputs):
-    """Datasets that were given as objects; nothing is augmented, and no image is mirrored."""
+    """Inputs from datasets passed as objects; items are neither augmented nor mirrored."""
 
     train: DatasetSamples  # type: ignore[assignment]
     val: DatasetSamples | None = None  # type: ignore[assignment]
@@ -167,6 +171,8 @@ class DatasetInputs(Inputs):
     workers: int = 0
     collate_fn: CollateFn | None = None
     pin_memory: bool = False
+    held_out: Classes | None = None
+    """Classes that `val_classes` held out; items of them are not tested on."""
 
     @property
     def fetch_options(self) -> dict[str, Any]:
@@ -182,8 +188,9 @@ class DatasetInputs(Inputs):
     @cached_property
     def example(self) -> Tensor:
         """The inputs of the first two items."""
-        rows = torch.arange(min(2, len(self.train)))
-        return next(iter(self._iter_in_order(self.train.take(rows), 2)))[0]
+        samples = self.train if len(self.train) or self.test is None else self.test
+        rows = torch.arange(min(2, len(samples)))
+        return next(iter(self._iter_in_order(samples.take(rows), 2)))[0]
 
     @cached_property
     def input_spec(self) -> dict[str, Any]:
@@ -191,7 +198,7 @@ class DatasetInputs(Inputs):
         return {
             "class_names": list(self.class_names),
             "class_counts": self.class_counts,
-            "labels": "numbers" if self.train.classes.by_number else "names",
+            **classes_to_spec(self.train.classes, self.held_out),
             **self.label_spec,
             "shape": list(self.example.shape[1:]),
             "dtype": "float" if self.example.is_floating_point() else "int64",
@@ -217,7 +224,7 @@ class DatasetInputs(Inputs):
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What tells the training items from others: how many, all labels, some items from the first to the last."""
+        """Identifies the training items: their number, all labels, and the hashes of some items."""
         last = len(self.train) - 1
         rows = sorted({round(last * k / (_HASHED_ITEMS - 1)) for k in range(_HASHED_ITEMS)})
         hashes = [self._item_hash(row) for row in rows]
@@ -235,7 +242,7 @@ class DatasetInputs(Inputs):
         return notes
 
     def _item_hash(self, row: int) -> str | None:
-        """SHA-256 of an item; None where it is another each time, as with random numbers of the dataset's own."""
+        """SHA-256 of an item; None if it differs between reads, as with a random generator of the dataset."""
         one = self.train.take(torch.tensor([row]))
         found = []
         for _ in range(2):
@@ -250,7 +257,7 @@ def _sha256(data: bytes) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GivenObjects:
-    """What was passed to `wm.train` beside its config: datasets, a model, and how batches are made of the items."""
+    """Objects passed to `wm.train` in addition to the config: datasets, model, sampler and loader options."""
 
     train: Any = None
     val: Any = None
@@ -279,15 +286,21 @@ class GivenObjects:
             if config.model_options:
                 raise InputError("model_options are only for a model given by name, not for a module")
         if self.train is not None:
-            for name, neutral in (("unseen_classes", 0.0), ("val_classes", 0.0), ("input_size", None)):
+            for name, neutral, instead in (
+                ("unseen_classes", 0.0, "; pass items of other classes as test"),
+                ("input_size", None, ""),
+            ):
                 if getattr(config, name) != neutral:
                     raise InputError(
-                        f"{name} is only for named image sets and folders, not for a dataset passed as train"
+                        f"{name} is only for named image sets and folders, not for a dataset passed as train{instead}"
                     )
             if config.augment_options:
                 raise InputError("augment_options: a dataset passed as train is not augmented; use its own transforms")
-            if self.val is not None and config.val_fraction:
-                raise InputError("val and val_fraction both define the held-out items; use one of them")
+            for name in ("val_fraction", "val_classes"):
+                if self.val is not None and getattr(config, name):
+                    raise InputError(f"val and {name} both define the held-out items; use one of them")
+                if self.sampler is not None and getattr(config, name):
+                    raise InputError(f"sampler needs the whole dataset: use val instead of {name}")
             changes |= {"data": dataset_name(self.train), "augment": "none"}
         return replace(config, **changes)
 
@@ -296,14 +309,17 @@ class GivenObjects:
         quiet = self.quiet or rank > 0
         train = read_samples(self.train, "train", class_names=self.class_names, quiet=quiet)
         parts = {
-            name: read_samples(given, name, classes=train.classes, quiet=quiet)
+            name: read_other_samples(given, name, train.classes, quiet=quiet)
             for name, given in (("val", self.val), ("test", self.test))
             if given is not None
         }
-        if self.sampler is not None and config.val_fraction:
-            raise InputError("sampler needs the whole dataset: use val instead of val_fraction")
+        train, parts = _drop_unused_classes(train, parts)
+        held_out = None
         if config.val_fraction:
             train, parts["val"] = stratified_split(train, config.val_fraction, config.seed)
+        if config.val_classes:
+            train, parts = _hold_out_classes(train, parts, config)
+            held_out = parts["val"].classes
         train = select_train_samples(config, train, train.class_names)
         found = DatasetInputs(
             train=train,
@@ -316,13 +332,60 @@ class GivenObjects:
             workers=self.workers,
             collate_fn=self.collate_fn,
             pin_memory=pin_memory,
+            held_out=held_out,
         )
+        found.notes = describe_unseen(found)
         for name, part in parts.items():
             x = next(iter(found.eval_batches(part.take(torch.arange(1)))))[0]
             if self.collate_fn is None and x.shape[1:] != found.example.shape[1:]:
                 have, wants = list(x.shape[1:]), list(found.example.shape[1:])
-                raise InputError(f"{name}: items have the shape {have}, those of train {wants}")
+                raise InputError(f"{name}: items have the shape {have}, but those of train {wants}")
         return found
+
+
+def _drop_unused_classes(
+    train: DatasetSamples, parts: dict[str, DatasetSamples]
+) -> tuple[DatasetSamples, dict[str, DatasetSamples]]:
+    """Drop classes without a training item, if all items of val or test are of such classes (an open set).
+
+    A `Subset` of a dataset still declares all its classes: of 200 birds 100 are trained on and 100 tested on.
+    """
+    if train.y.ndim == 2:
+        return train, parts
+    has_items = torch.bincount(train.y, minlength=len(train.class_names)) > 0
+    unseen = {
+        name: part
+        for name, part in parts.items()
+        if part.class_names == train.class_names and not bool(has_items[part.y].any())
+    }
+    if not unseen:
+        return train, parts
+    used = has_items.nonzero().squeeze(1)
+    found = {name: part.select_classes(torch.bincount(part.y).nonzero().squeeze(1)) for name, part in unseen.items()}
+    for name, part in parts.items():
+        if name not in found:
+            found[name] = part.select_classes(used) if part.class_names == train.class_names else part
+    return train.select_classes(used), found
+
+
+def _hold_out_classes(
+    train: DatasetSamples, parts: dict[str, DatasetSamples], config: TrainConfig
+) -> tuple[DatasetSamples, dict[str, DatasetSamples]]:
+    """A fraction of the training classes as `val`; items of these classes are left out of the test."""
+    if train.y.ndim == 2:
+        raise InputError(
+            f"{spell_option('val_classes')} needs one label per item; use {spell_option('val_fraction')} instead"
+        )
+    seen, unseen = draw_identities(
+        len(train.class_names), config.val_classes, config.seed, train.name, option="val_classes"
+    )
+    found = {**parts, "val": check_some_pairs(train.select_classes(unseen))}
+    test = parts.get("test")
+    if test is not None and test.class_names == train.class_names:
+        found["test"] = test.select_classes(seen)
+        if not len(found["test"]):
+            raise InputError("test: every item is of a class that val_classes held out; pass items of others")
+    return train.select_classes(seen), found
 
 
 def as_config(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
@@ -335,7 +398,7 @@ def as_config(config: TrainConfig | Mapping[str, Any] | None) -> TrainConfig:
 
 
 def check_fingerprint(kept: Mapping[str, Any] | None, now: Mapping[str, Any], where: str) -> None:
-    """Refuse to go on with other training items than those of a checkpoint."""
+    """Raise InputError if the training items are not those of the checkpoint."""
     for name, what in (
         ("items", "number of items"),
         ("classes", "labels"),

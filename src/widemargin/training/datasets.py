@@ -17,84 +17,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
-from ..data.label_sets import MultiHot, as_label_set, encode_label_sets, label_set_names
-from ..io.errors import InputError, format_value, shorten
+from ..data.label_sets import MultiHot, as_label_set
+from ..io.errors import InputError, shorten
 from ..io.progress import progress_bar
+from .dataset_classes import Classes, align_labels
 
 DATASET_PREFIX = "dataset:"
 """Begins the data of a run that was given a dataset or arrays; the name of the class follows."""
 CollateFn = Callable[[list[Any]], Any]
 _X_KEYS, _Y_KEYS = ("image", "x"), ("label", "y")
 _LABEL_ATTRIBUTES = ("targets", "labels")
-
-
-@dataclass(frozen=True)
-class Classes:
-    """The classes of a run: their names, and whether a label is a class's number or its name."""
-
-    names: tuple[str, ...]
-    by_number: bool
-    """Labels are the numbers 0 … C−1; otherwise a label, written as text, is the name of its class."""
-    is_multilabel: bool = False
-    """Whether an item has any number of labels: a set of them, or a row of 0 and 1."""
-
-    @classmethod
-    def from_labels(cls, labels: Sequence[Any], names: Sequence[str] | None, where: str) -> Classes:
-        """The classes of these labels; `names` are those of the classes 0 … C−1 where they are known.
-
-        >>> Classes.from_labels(["cat", "ant", "cat"], None, "train")
-        Classes(names=('ant', 'cat'), by_number=False, is_multilabel=False)
-        >>> Classes.from_labels([2, 0, 1], None, "train"), Classes.from_labels([8, 3], None, "train").names
-        (Classes(names=('0', '1', '2'), by_number=True, is_multilabel=False), ('3', '8'))
-        """
-        kinds = {type(label) for label in set(labels)}
-        if len(kinds) > 1:
-            said = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise InputError(f"{where}: labels have several types ({said}); use one type")
-        is_multilabel = bool(kinds & {MultiHot, frozenset})
-        are_numbers = kinds in ({int}, {MultiHot})
-        if is_multilabel:
-            found = cls(label_set_names(labels, where) if names is None else tuple(map(str, names)), are_numbers, True)
-        elif names is not None:
-            found = cls(tuple(str(name) for name in names), are_numbers)
-        else:
-            try:
-                values = sorted(set(labels))
-            except TypeError:
-                raise InputError(f"{where}: labels of this type cannot be sorted: {format_value(labels[0])}") from None
-            found = cls(tuple(map(str, values)), are_numbers and values == list(range(len(values))))
-        if len(set(found.names)) < len(found.names):
-            raise InputError(f"{where}: two classes have the same name")
-        if len(found.names) < 2:
-            raise InputError(f"{where}: all items have the label {found.names[0]!r}; at least two classes are needed")
-        return found
-
-    def encode(self, labels: Sequence[Any], where: str) -> Tensor:
-        """The class number of each label, int64 [N]; booleans [N, C] where items have several labels."""
-        if self.is_multilabel:
-            return encode_label_sets(labels, self.names, where)
-        if self.by_number:
-            found = np.asarray(labels)
-            if found.dtype.kind not in "iu":
-                wrong = next(label for label in labels if type(label) is not int)
-                raise InputError(
-                    f"{where}: the label {format_value(wrong)} is not a class number, unlike those of train"
-                )
-            outside = (found < 0) | (found >= len(self.names))
-            if outside.any():
-                self._refuse(labels[int(outside.argmax())], where)
-            return torch.from_numpy(found.astype(np.int64))
-        place = {name: k for k, name in enumerate(self.names)}
-        for label in labels:
-            if str(label) not in place:
-                self._refuse(label, where)
-        return torch.tensor([place[str(label)] for label in labels], dtype=torch.int64)
-
-    def _refuse(self, label: Any, where: str) -> None:
-        some = ", ".join(self.names[:5]) + (", …" if self.names[5:] else "")
-        raise InputError(
-            f"{where}: the label {format_value(label)} is not one of the {len(self.names):,} classes of train ({some})"
-        )
 
 
 def plain_label(label: Any, where: str) -> Any:
@@ -158,29 +90,42 @@ class DatasetSamples:
         """These of the items, in this order."""
         return replace(self, rows=self.rows.index_select(0, rows), y=self.y.index_select(0, rows))
 
+    def select_classes(self, places: Tensor) -> DatasetSamples:
+        """The items of these classes, given in ascending order, with labels from 0 on."""
+        part = self.take(torch.isin(self.y, places).nonzero().squeeze(1))
+        return replace(part, y=torch.searchsorted(places, part.y), classes=self.classes.select(places.tolist()))
+
 
 def read_samples(
-    given: Any,
-    name: str,
-    *,
-    classes: Classes | None = None,
-    class_names: Sequence[str] | None = None,
-    quiet: bool = True,
+    given: Any, name: str, *, class_names: Sequence[str] | None = None, quiet: bool = True
 ) -> DatasetSamples:
-    """The items passed as `name` (train, val or test); for val and test, `classes` are those of train.
+    """The training items, passed as `name`, with the classes that their labels are of.
 
     Labels are read once: from `targets` or `labels` of the dataset if the first and last items agree with them, else
     from every item.
     """
+    dataset, labels = _read_dataset(given, name, quiet)
+    declared = None if class_names is not None else _declared_classes(dataset, labels)
+    classes = Classes.from_labels(labels, declared if class_names is None else class_names, name)
+    classes = replace(classes, declared=declared is not None)
+    y = classes.encode(labels, name)
+    return DatasetSamples(name, dataset, torch.arange(len(y)), y, classes)
+
+
+def read_other_samples(
+    given: Any, name: str, classes: Classes, held_out: Classes | None = None, quiet: bool = True
+) -> DatasetSamples:
+    """The items passed as val or test, of the training classes or of none of them (`align_labels`)."""
+    dataset, labels = _read_dataset(given, name, quiet)
+    rows, y, own = align_labels(labels, _declared_classes(dataset, labels), classes, held_out, name)
+    return DatasetSamples(name, dataset, rows, y, own)
+
+
+def _read_dataset(given: Any, name: str, quiet: bool) -> tuple[Any, list[Any]]:
     dataset = as_dataset(given, name)
     if not len(dataset):
         raise InputError(f"{name}: the dataset is empty")
-    labels = _read_labels(dataset, name, quiet)
-    if classes is None:
-        known = class_names if class_names is not None else _declared_classes(dataset, labels)
-        classes = Classes.from_labels(labels, known, name)
-    y = classes.encode(labels, name)
-    return DatasetSamples(name, dataset, torch.arange(len(y)), y, classes)
+    return dataset, _read_labels(dataset, name, quiet)
 
 
 def as_dataset(given: Any, name: str) -> Any:
@@ -211,7 +156,7 @@ def as_dataset(given: Any, name: str) -> Any:
 
 
 def dataset_name(given: Any) -> str:
-    """What a run's file says of the data it was given: `dataset:` and the name of the class."""
+    """Name of a dataset in `run.json`: `dataset:` and its class name."""
     kind = "arrays" if isinstance(given, tuple | list) else type(given).__name__
     return f"{DATASET_PREFIX}{kind}"
 
@@ -247,7 +192,7 @@ def as_tensor(x: Any, where: str) -> Tensor:
 
 def check_finite_rows(x: Tensor, rows: Tensor, where: str) -> None:
     """Refuse inputs with NaN or infinity; `rows` are the items that the rows of `x` are."""
-    if not x.is_floating_point() or bool(torch.isfinite(x.sum())):  # one number says it, but a sum can overflow
+    if not x.is_floating_point() or bool(torch.isfinite(x.sum())):  # a sum is a fast check, but it can overflow
         return
     wrong = ~torch.isfinite(x.flatten(1)).all(1)
     if bool(wrong.any()):
@@ -319,7 +264,7 @@ def ignore_progress(fraction: float) -> None:
 
 
 def _listed_labels(dataset: Any, name: str) -> list[Any] | None:
-    """Labels that a dataset lists in an attribute; None where it has none, or changes them on the way."""
+    """Labels from an attribute of a dataset; None if there is none, or if its items have other labels."""
     if isinstance(dataset, ArrayDataset):
         return dataset.y
     if type(dataset) is Subset:
@@ -335,7 +280,7 @@ def _listed_labels(dataset: Any, name: str) -> list[Any] | None:
     for attribute in _LABEL_ATTRIBUTES:
         found = getattr(dataset, attribute, None)
         if isinstance(found, Tensor | np.ndarray | list | tuple) and len(found) == len(dataset):
-            with suppress(InputError):  # what the items themselves say decides
+            with suppress(InputError):  # the labels of the items take precedence
                 return _label_list(found, name)
     return None
 

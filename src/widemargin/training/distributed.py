@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
@@ -46,9 +46,11 @@ def launch_fabric(config: TrainConfig, devices: Any = "auto", timeout: float = D
         raise InputError('training on images needs lightning-fabric: pip install "widemargin[train]"') from None
     world_size, local_world_size, nodes = _process_layout()
     if not 0 < timeout < float("inf"):
-        raise InputError(f"timeout must be a number of seconds above 0, got {timeout!r}")
+        raise InputError(f"{spell_option('timeout')} must be a number of seconds above 0, got {timeout!r}")
     if config.batch_size % world_size:
-        raise InputError(f"batch_size {config.batch_size} cannot be divided among {world_size} processes")
+        raise InputError(
+            f"{spell_option('batch_size', config.batch_size)} cannot be divided among {world_size} processes"
+        )
     accelerator, devices = _accelerator_of(config.device, devices, world_size)
     fabric = Fabric(
         accelerator=accelerator,
@@ -75,11 +77,15 @@ def _accelerator_of(device: str, devices: Any, world_size: int) -> tuple[str, An
     if kind == "auto" and not number:
         return "auto" if available["cuda"] or available["mps"] else "cpu", devices
     if kind not in available or (number and (kind != "cuda" or not number.isdecimal())):
-        raise InputError(f"device must be auto, cpu, cuda, cuda:1 or mps, got {format_value(device)}")
+        raise InputError(f"{spell_option('device')} must be auto, cpu, cuda, cuda:1 or mps, got {format_value(device)}")
     if not available[kind] or (number and int(number) >= torch.cuda.device_count()):
-        raise InputError(f"device={device}: torch finds no such device here; use device=cpu (--device cpu) or auto")
+        raise InputError(
+            f"{spell_option('device', device)}: torch finds no such device; use {spell_option('device', 'cpu')} or auto"
+        )
     if number and world_size > 1:
-        raise InputError(f"device={device} is for one process; several take a GPU each: use device=cuda")
+        raise InputError(
+            f"{spell_option('device', device)} is for one process; for several use {spell_option('device', 'cuda')}"
+        )
     return kind, [int(number)] if number else devices
 
 
@@ -131,16 +137,16 @@ _STORE_KEY = "widemargin/here"
 
 
 class LostRankError(InputError):
-    """Another process of the run has gone, or does not answer; the last checkpoint is kept."""
+    """Another process of the run has ended or does not answer; the last checkpoint is kept."""
 
 
 def is_connection_error(error: RuntimeError) -> bool:
-    """Whether an error says that the processes of a run have lost each other."""
+    """Whether an error means that the connection to another process is lost."""
     return distributed.has_multiple_ranks() and _CONNECTION_ERROR_PATTERN.search(str(error)) is not None
 
 
 def find_silent_ranks(wait_seconds: float) -> list[int] | None:
-    """Ranks that have not answered in time; None where the store, which rank 0 keeps, does not answer."""
+    """Ranks that have not answered in time; None if the store, which rank 0 hosts, does not answer."""
     found: list[list[int] | None] = []
     # In a thread: if the process of rank 0, which holds the store, is stopped, a request waits forever.
     asking = threading.Thread(target=lambda: found.append(_poll_ranks(wait_seconds)), daemon=True)
@@ -177,7 +183,7 @@ def lost_rank_error(wait_seconds: float, timeout: timedelta) -> LostRankError:
         who = f"rank {silent[0]} has exited or does not answer"
     else:
         who = f"ranks {', '.join(map(str, silent))} have exited or do not answer"
-    return LostRankError(f"{who}; continue from the last checkpoint with resume=True (--resume)")
+    return LostRankError(f"{who}; continue from the last checkpoint with {spell_option('resume', True)}")
 
 
 # Batch norm over all processes: the statistics of the whole batch instead of one process's part of it.
@@ -200,7 +206,7 @@ def convert_sync_batchnorm(model: ModuleT) -> ModuleT:
         if own and not isinstance(module, known):
             raise InputError(
                 f"{name}, a {type(module).__name__}, cannot be synchronised over processes: "
-                "use sync_bn=False (--no-sync-bn)"
+                f"use {spell_option('sync_bn', False)}"
             )
     return convert(model)
 

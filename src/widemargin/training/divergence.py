@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..models.attach import MarginModel
 from ..numerics.angles import group_weights, smallest_angle, unit_and_norm
 
@@ -48,7 +48,7 @@ def describe_divergence(
     else:
         message += _describe_magnitudes(model, x, y)
     ending = "; the last good checkpoint is kept" if has_checkpoint else ""
-    return f"{message}. Try a smaller --lr, --clip 1, or a warm-up{ending}"
+    return f"{message}. Try a smaller {spell_option('lr')}, {spell_option('clip', 1)}, or a warm-up{ending}"
 
 
 def non_finite_parameters(model: MarginModel) -> list[str]:
@@ -57,7 +57,7 @@ def non_finite_parameters(model: MarginModel) -> list[str]:
 
 
 def _describe_magnitudes(model: MarginModel, x: Tensor, y: Tensor) -> str:
-    """Largest logit, angle to the own class, and embedding."""
+    """Largest logit, angle to the target class, and norm of the embeddings."""
     message = ""
     if model.objective.has_logits:
         message += f", largest logit {float(model.objective.logits(x).abs().max()):.3g}"

@@ -17,10 +17,12 @@ from ..numerics import angles, distributed
 from ..numerics.precision import widest_float_dtype
 
 NUM_BINS = 90  # two degrees each
-_MAX_LOGITS = 1 << 24  # logits that a step computes for its statistics alone; of very many classes some samples count
+_MAX_LOGITS = 1 << 24  # logits computed per step for statistics only; with many classes some samples count
 _MAX_SHARDED_LOGITS = 1 << 20  # fewer where they are exchanged between processes
-_MANY_WEIGHTS = 1 << 22  # numbers of all class weights from which on only some steps count: reading them takes longest
-_PREDICTION_INTERVAL = 16  # steps from one that counts to the next
+_MANY_WEIGHTS = (
+    1 << 22
+)  # size of the class weights from which on only some steps count, because reading them takes longest
+_PREDICTION_INTERVAL = 16  # interval between steps that count
 
 
 class AngleHistogram:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..head.head import Head
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
@@ -30,7 +30,7 @@ from ..recognition.evaluation import evaluate_embeddings
 from .config import TrainConfig
 
 if TYPE_CHECKING:
-    from .inputs import Inputs, Samples
+    from .image_inputs import Inputs, Samples
 
 EVAL_BATCH_SIZE = 500
 SELECTION_FARS = ("0.001", "0.01")
@@ -58,7 +58,7 @@ def evaluate(
     """
     parts = model.objective.parts.values()
     if any(isinstance(part, Head) and part.shard is not None for part in parts):
-        over_ranks = False  # its logits are computed by all ranks together, so each needs all batches
+        over_ranks = False  # logits of a split head are computed by all ranks together, so each needs all batches
     over_ranks = over_ranks and distributed.has_multiple_ranks()
     like = next(model.parameters())
     collected: AnswerCounts | LabelScores | CollectedEmbeddings
@@ -155,11 +155,13 @@ class LabelScores:
 
     def __init__(self, model: MarginModel, class_names: Sequence[str], device: torch.device, flips: bool) -> None:
         if not model.objective.has_logits:
-            raise InputError(f"{model.objective.spec!r} has no logits, which several labels per image are evaluated by")
+            raise InputError(
+                f"{model.objective.spec!r} has no logits, which are needed to evaluate several labels per image"
+            )
         self.objective, self.embed, self.class_names, self.flips = model.objective, model.embed, class_names, flips
         self.device, num_labels = device, len(class_names)
         self.scores, self.mirrored = ([torch.zeros(0, num_labels)] for _ in range(2))
-        self.labels = [torch.zeros(0, num_labels, dtype=torch.uint8)]  # a type that every collective takes
+        self.labels = [torch.zeros(0, num_labels, dtype=torch.uint8)]  # a dtype that every collective supports
 
     def add(self, images: Tensor, labels: Tensor) -> None:
         """Score a batch; kept on the CPU, as there may be many."""
@@ -181,7 +183,7 @@ class LabelScores:
         if not len(labels):
             raise InputError("there are no images to evaluate on")
         if not bool(labels.any()):
-            raise InputError("none of the images has a label, so that there is no average precision")
+            raise InputError("none of the images has a label, so average precision is undefined")
         figures = multilabel_metrics(labels, scores)
         found: dict[str, Any] = {
             "map": figures.mean_average_precision,
@@ -278,7 +280,10 @@ def selection_metric(metrics: dict[str, Any], select_by: str = "auto") -> float:
         tar = metrics["tar"]
         found = next((tar[far] for far in SELECTION_FARS if tar.get(far) is not None), None)
         if found is None:
-            raise InputError("select_by=tar: the held-out images have too few pairs for it; use select_by=recall1")
+            raise InputError(
+                f"{spell_option('select_by', 'tar')}: the held-out images have too few pairs; use "
+                f"{spell_option('select_by', 'recall1')}"
+            )
         return float(found)
     names = ("top1", "map", "recall1") if select_by == "auto" else (select_by,)
     return float(next(metrics[name] for name in names if name in metrics))

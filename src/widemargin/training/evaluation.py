@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..io.bounded import dumps_one_line_per_key
-from ..io.errors import InputError, unknown_name_error
+from ..io.errors import InputError, spell_option, unknown_name_error
 from ..io.locks import write_text_atomic
 from ..metrics.confusion import Confusion
 from ..recognition import protocols
@@ -20,7 +20,7 @@ from ..viz import page
 from ..viz.matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix
 from ..viz.protocol_page import neighbour_sections, protocol_page
 from .evaluate import evaluate, format_metrics
-from .inputs import Inputs
+from .image_inputs import Inputs
 from .run_inputs import describe_data_changes
 
 if TYPE_CHECKING:
@@ -185,10 +185,11 @@ def _evaluate_pairs(
 ) -> Evaluation:
     """Verification of the pairs in a file."""
     if protocol not in (None, "verification"):
-        raise InputError(f"pairs (--pairs) requires protocol verification, not {protocol}")
+        raise InputError(f"{spell_option('pairs')} requires protocol verification, not {protocol}")
     if assign_new:
         raise InputError(
-            "assign_new (--assign-new) concerns the images of the run, pairs (--pairs) names others; use one of them"
+            f"{spell_option('assign_new')} evaluates the images of the run, {spell_option('pairs')} other images; "
+            "use one of them"
         )
     listed = read_pair_list(path, data_dir)
     result = verify_pair_list(run.embed(listed.images), listed)
@@ -198,7 +199,9 @@ def _evaluate_pairs(
 def _evaluate_protocol(run: Run, inputs: Inputs, protocol: str, options: ProtocolSettings) -> Evaluation:
     """A protocol on the embeddings of the test items."""
     if inputs.is_multilabel:
-        raise InputError(f"--protocol {protocol} wants images of one label each; this run has several: leave it out")
+        raise InputError(
+            f"{spell_option('protocol', protocol)} needs one label per image, this run has several; omit it"
+        )
     x, y = run.embed_test_images(inputs=inputs)
     result = protocols.PROTOCOLS[protocol](x, y, options, run.config.seed)
     summary = inputs.manifest_summary()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..models.attach import MarginModel
 from ..models.neck import BackboneWrapper
 from .config import TrainConfig
@@ -27,8 +27,8 @@ class BackboneFreezing:
         self.trainable = [parameter for parameter in self.backbone.parameters() if parameter.requires_grad]
         if self.stage_epochs >= config.epochs and self.stage_epochs:
             raise InputError(
-                f"freeze_epochs={self.stage_epochs} leaves no epoch of {config.epochs} to train the backbone; "
-                "use freeze=all (--freeze all) if that is meant"
+                f"{spell_option('freeze_epochs', self.stage_epochs)} leaves no epoch of {config.epochs} to train the "
+                f"backbone; use {spell_option('freeze', 'all')} if that is intended"
             )
 
     def _select(self, names: list[str]) -> list[nn.Parameter]:
@@ -40,7 +40,9 @@ class BackboneFreezing:
             part = [p for key, p in parameters.items() if key == name or key.startswith(f"{name}.")]
             if not part:
                 parts = ", ".join(dict.fromkeys(key.split(".")[0] for key in parameters))
-                raise InputError(f"freeze: the backbone has no part {name!r}; it has {parts}, or say all")
+                raise InputError(
+                    f"{spell_option('freeze')}: the backbone has no part {name!r}; it has {parts}, or use all"
+                )
             found += part
         return found
 

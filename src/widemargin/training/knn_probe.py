@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..metrics.neighbors import NeighborSearch
 from ..models.attach import MarginModel, embed
 
 if TYPE_CHECKING:
-    from .inputs import Inputs, Samples
+    from .image_inputs import Inputs, Samples
 
 _TEMPERATURE = 0.07
-_MAX_IMAGES = 5000  # of each part, taken from everywhere in it
+_MAX_IMAGES = 5000  # images of each part, evenly spaced
 
 
 def knn_probe(model: MarginModel, inputs: Inputs, k: int) -> float:
     """Percentage of held-out images that their `k` nearest neighbours classify correctly."""
     if inputs.is_multilabel:
-        raise InputError("knn_probe wants images of one label each; here they have several")
-    if inputs.val is None or inputs.config.val_classes:
+        raise InputError(f"{spell_option('knn_probe')} needs one label per image; these images have several")
+    if inputs.val is None or tuple(inputs.val.class_names) != tuple(inputs.class_names):
         x, y = _embed_part(model, inputs, inputs.train if inputs.val is None else inputs.val)
         return knn_accuracy(x, y, k)
     return knn_accuracy(*_embed_part(model, inputs, inputs.val), k, *_embed_part(model, inputs, inputs.train))
@@ -55,7 +55,7 @@ def knn_accuracy(
         skip = None
     depth = min(k, len(gallery) - (skip is not None))
     if depth < 1:
-        raise InputError("knn_probe: there are no other images to compare an image with")
+        raise InputError(f"{spell_option('knn_probe')}: at least two images are needed")
     cosines, places = NeighborSearch(gallery)(x, depth, skip)
     labels, weights = gallery_labels[places], torch.exp((cosines - cosines[:, :1]) / _TEMPERATURE)
     votes = ((labels.unsqueeze(1) == labels.unsqueeze(2)) * weights.unsqueeze(1)).sum(2)

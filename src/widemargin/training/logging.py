@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from ..io import bounded
 from ..io.bounded import MAX_IN_MEMORY_LOG_BYTES, MAX_LOG_BYTES, read_file, read_lines
-from ..io.errors import InputError, unknown_name_error
+from ..io.errors import InputError, spell_option, unknown_name_error
 from ..io.locks import write_chunks_atomic, write_text_atomic
 from ..io.progress import ProgressBar, ProgressLines, progress_bar
 from ..io.text import print_stderr
@@ -37,7 +37,7 @@ _MAX_ID_BYTES = 1000  # bytes
 
 
 class Tracker(Protocol):
-    """A logger that gets every epoch."""
+    """Base class of loggers, which receive the metrics of every epoch."""
 
     def add(self, line: dict[str, Any]) -> None: ...
     def close(self, failed: bool) -> None: ...
@@ -121,12 +121,12 @@ def next_event_file_name(folder: Path) -> str:
 
 
 class Wandb:
-    """A run of W&B whose id lies in the run's folder. Keys are its own matter: none is read or written here."""
+    """A run of W&B whose id is stored in the run's folder. API keys are neither read nor written here."""
 
     def __init__(self, folder: Path, last_epoch: int, config: TrainConfig) -> None:
         import wandb
 
-        # Its files are its own and name user, machine and settings: nobody else's to read.
+        # Its files name user, machine and settings, so only the user may read them.
         (folder / "wandb").mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self.run: Any = wandb.init(
@@ -136,13 +136,13 @@ class Wandb:
                 resume="allow",
                 dir=str(folder),
                 config=asdict(config),
-                # The address of a checkout may hold a password, and a terminal anything.
+                # The URL of a checkout may contain a password.
                 settings=wandb.Settings(disable_git=True, console="off", save_code=False),
             )
         except wandb.errors.Error as error:
             said = str(error).strip().splitlines()[0].rstrip(".")
             advice = "log in with `wandb login`, or keep everything here with WANDB_MODE=offline"
-            raise InputError(f"--logger wandb: {said}; {advice}") from None
+            raise InputError(f"wandb: {said}; {advice}") from None
 
     def add(self, line: dict[str, Any]) -> None:
         self.run.log(dict(flatten_metrics(line)), step=line["epoch"])
@@ -220,7 +220,7 @@ def check_loggers(loggers: Iterable[str]) -> list[str]:
         if kind not in TRACKERS:
             raise unknown_name_error("logger", kind, list(TRACKERS))
         if find_spec(kind) is None:
-            raise InputError(f'--logger {kind} needs it: pip install "widemargin[{kind}]"')
+            raise InputError(f'{kind} is not installed: pip install "widemargin[{kind}]"')
     return kinds
 
 
@@ -234,7 +234,7 @@ TRAIN_METRICS = {
 
 @dataclass(frozen=True)
 class EpochProgress:
-    """How an epoch goes so far."""
+    """Progress of the current epoch."""
 
     loss: float
     right: float
@@ -248,7 +248,7 @@ class EpochProgress:
 
 
 class ProgressReporter:
-    """Shows every step and every epoch to people; without a bar it shows nothing."""
+    """Shows the progress of every step and epoch on a bar; shows nothing without one."""
 
     def __init__(
         self, epoch_bar: ProgressBar | ProgressLines | None = None, start_epoch: int = 0, end_epoch: int = 0
@@ -282,21 +282,21 @@ class ProgressReporter:
         self.bar.postpone()
 
     def _warn_on_collapse(self, line: dict[str, Any]) -> None:
-        """Once, when all embeddings have become one point: no loss on pairs or triplets leads out of that."""
+        """Warn once if all embeddings have collapsed into one point, from which no pair or triplet loss recovers."""
         if self.bar is None or self.has_warned or "collapsed" not in line.get("mining", {}):
             return
         self.has_warned = True
-        remedy = "lower --lr, or mine with semihard or distance instead of hard"
+        remedy = f"lower {spell_option('lr')}, or use mining=semihard or mining=distance instead of mining=hard"
         print_stderr(f"epoch {line['epoch']}: all embeddings have collapsed into one point; {remedy}")
 
     def _warn_on_missing_triplets(self, line: dict[str, Any]) -> None:
-        """Once, when nearly no anchor has a triplet: the batches hold one image of a class, or one class."""
+        """Warn once if almost no anchor has a triplet: batches have one image per class, or one class."""
         if self.bar is None or self.has_warned or anchors_without_percent(line) < _FEW_TRIPLETS_PERCENT:
             return
         self.has_warned = True
         print_stderr(
             f"epoch {line['epoch']}:{describe_anchors(line)[1:]}; batches need several images of a class and several "
-            "classes: use --per-class 4"
+            f"classes: use {spell_option('per_class', 4)}"
         )
 
 

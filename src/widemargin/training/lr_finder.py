@@ -48,8 +48,8 @@ from .trainer import Trainer
 MIN_LR, MAX_LR, NUM_STEPS = 1e-7, 10.0, 100
 _SMOOTHING = 0.9  # weight of what came before in the smoothed loss
 _DIVERGENCE_FACTOR = 4.0  # times the best smoothed loss
-_BASELINE_STEPS = 10  # steps that only show where the loss begins
-_FLOOR_FRACTION = 0.02  # share of the fall that is as good as nothing
+_BASELINE_STEPS = 10  # steps used only to measure the initial loss
+_FLOOR_FRACTION = 0.02  # fraction of the decrease that counts as no change
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +72,9 @@ class LRRangeTest:
     def suggested_config(self) -> TrainConfig:
         """The same run with the rate that is suggested."""
         if self.suggestion is None:
-            raise InputError(f"the loss fell at no rate from {self.lrs[0]:g} on: look at the data and the loss")
+            raise InputError(
+                f"the loss did not fall at any learning rate from {self.lrs[0]:g} on: check the data and the loss"
+            )
         return replace(self.config, lr=self.suggestion)
 
     @property
@@ -170,7 +172,7 @@ def find_lr(
     """
     if not (0 < low < high < math.inf and steps > _BASELINE_STEPS):
         raise InputError(
-            f"rates must rise from above 0 in more than {_BASELINE_STEPS} steps, got {low}, {high}, {steps}"
+            f"low must be above 0, high above low, and steps above {_BASELINE_STEPS}; got {low}, {high} and {steps}"
         )
     config = as_config(config)
     if isinstance(model, str):
@@ -232,7 +234,7 @@ def smooth_losses(losses: Sequence[float]) -> list[float]:
 
 
 def find_lowest_loss_lr(lrs: Sequence[float], losses: Sequence[float]) -> float | None:
-    """The first rate whose smoothed loss is down on the floor; None if it fell by no more than single losses differ."""
+    """The first rate whose smoothed loss is near its minimum; None if it fell by no more than noise."""
     if len(losses) <= _BASELINE_STEPS:
         return None
     begin, smooth = losses[:_BASELINE_STEPS], smooth_losses(losses)
@@ -244,7 +246,7 @@ def find_lowest_loss_lr(lrs: Sequence[float], losses: Sequence[float]) -> float 
 
 
 def has_loss_risen(losses: Sequence[float]) -> bool:
-    """Whether the smoothed loss has left the floor at the end."""
+    """Whether the smoothed loss has risen above its minimum at the end."""
     smooth = smooth_losses(losses)
     return smooth[-1] > min(smooth) + _FLOOR_FRACTION * (fmean(losses[:_BASELINE_STEPS]) - min(smooth))
 
@@ -275,7 +277,7 @@ def _iter_batches(trainer: Trainer) -> Generator[Batch, None, None]:
 def draw_lr_chart(result: LRRangeTest) -> Chart:
     """Losses as dots, smoothed losses as a line over the rates, and the suggested rate.
 
-    The axis ends a little above where the loss began: how far it explodes says nothing more.
+    The axis ends a little above where the loss began: how far it diverges has no further information.
     """
     config, lrs, smoothed = result.config, result.lrs, result.smoothed_losses
     colour = loss_colour(config.loss)

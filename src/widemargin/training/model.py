@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ..head.objective import Objective
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..losses.base import Loss
 from ..losses.class_counts import check_class_counts, class_weights_from_counts, with_class_counts
 from ..losses.criterion import Criterion
@@ -61,7 +61,9 @@ def build_margin_model(
     is_given = objective_factory is not None or (module is not None and isinstance(module.model, MarginModel))
     for name, neutral in (("class_weight", "none"), ("backend", "auto"), ("sample_rate", 1.0)):
         if is_given and (value := getattr(config, name)) != neutral:
-            raise InputError(f"{name}={value} is for a loss by its name; give your objective its own")
+            raise InputError(
+                f"{spell_option(name, value)} is for losses given by name; configure your objective itself"
+            )
     if module is not None and isinstance(module.model, MarginModel):
         return _check_margin_model(module.model, config, len(class_names), objective_factory)
     if module is None:
@@ -89,10 +91,10 @@ def build_margin_model(
 def _check_margin_model(
     model: MarginModel, config: TrainConfig, num_classes: int, objective_factory: ObjectiveFactory | None
 ) -> MarginModel:
-    """A model that has an objective already, if it fits the data and nothing else asks for another."""
+    """Return a `MarginModel` that was passed, if it fits the data and the config asks for no other loss."""
     if objective_factory is not None or config.neck or config.embedding_dim or config.label_smoothing:
         raise InputError(
-            "the given MarginModel has its objective: leave out objective_factory, neck, embedding_dim, label_smoothing"
+            "the given MarginModel has an objective: omit objective_factory, neck, embedding_dim and label_smoothing"
         )
     head = model.objective.head
     if head is not None and head.num_classes != num_classes:
@@ -115,7 +117,7 @@ class GivenModule:
     def build_backbone(self, loss: str, num_classes: int) -> tuple[nn.Module, int]:
         """The module without its classifier, which is taken off in place, and the length of its embeddings."""
         if not isinstance(self.model, nn.Module):
-            raise InputError(f"model: a {type(self.model).__name__} is no nn.Module and no model's name")
+            raise InputError(f"model: a {type(self.model).__name__} is neither an nn.Module nor the name of a model")
         parse(loss)  # before anything is changed
         is_auto = self.at == "auto"
         classifier = find_known_classifier(self.model, num_classes) if is_auto else None
@@ -135,14 +137,14 @@ class GivenModule:
         if classifier is None and width == num_classes and is_auto and self.warn:
             warnings.warn(
                 f"model: its {width} outputs are taken as embeddings, though there are {num_classes} classes; "
-                "if its last layer is a classifier, name it with at=, if not, say at=None",
+                "if its last layer is a classifier, pass its name as at=, else at=None",
                 stacklevel=2,
             )
         return self.model, width
 
 
 def _warn_about_kept_layer(model: nn.Module, width: int) -> None:
-    """Say where the outputs are those of a layer with a classifier's name, which may be that of another set."""
+    """Warn if the embeddings are outputs of a layer named like a classifier, possibly of another data set."""
     try:
         classifier = find_classifier(model)
     except InputError:
@@ -151,7 +153,7 @@ def _warn_about_kept_layer(model: nn.Module, width: int) -> None:
         path = classifier.paths[0]
         warnings.warn(
             f"model: the {width} outputs of its layer {path} are taken as embeddings; if it is a classifier, "
-            f"at={path!r} replaces it, if not, say at=None",
+            f"pass at={path!r} to replace it, else at=None",
             stacklevel=3,
         )
 
@@ -192,7 +194,7 @@ def _build_named_backbone(config: TrainConfig, input_spec: dict[str, Any], allow
         )
     shape = input_spec.get("shape") or [input_spec["channels"], input_spec["size"], input_spec["size"]]
     if len(shape) != 3:
-        raise InputError(f"{config.model} is a network for images [C, H, W]; items of {shape} want a module of yours")
+        raise InputError(f"{config.model} takes images [C, H, W]; for items of shape {shape} pass a module")
     model, options = (
         (config.model, dict(config.model_options))
         if allow_pretrained
@@ -216,7 +218,7 @@ def rebuild_model(
 ) -> MarginModel:
     """The network of a saved run, without its weights, which have `weight_bytes` bytes.
 
-    `config` and `input_spec` may be from a stranger, so they are checked first.
+    `config` and `input_spec` may come from an untrusted file, so they are checked first.
     """
     try:
         shape = input_spec.get("shape")
@@ -226,7 +228,7 @@ def rebuild_model(
         if not known or type(values) is not int or not 0 < values <= _MAX_IMAGE_VALUES:
             raise ValueError
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise InputError(f"{where}: does not say what images the network sees; take another checkpoint") from None
+        raise InputError(f"{where}: does not describe the input of the network; use another checkpoint") from None
     with limit_parameter_bytes(weight_bytes, where):
         return build_margin_model(
             config, input_spec, allow_pretrained=False, objective_factory=objective_factory, module=module
@@ -235,9 +237,9 @@ def rebuild_model(
 
 @contextmanager
 def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
-    """Refuse a network that is several times as large as the weights it is made for, before its memory is used.
+    """Refuse a network several times as large as its saved weights, before memory is allocated.
 
-    The text that describes a network may be a stranger's, and ask for more than a machine has.
+    The description of a network may come from an untrusted file and ask for more memory than there is.
     """
     remaining_bytes = [2 * weight_bytes + (64 << 20)]
 
@@ -245,7 +247,7 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
         if parameter is not None and not parameter.is_meta:
             remaining_bytes[0] -= parameter.numel() * parameter.element_size()
             if remaining_bytes[0] < 0:
-                raise InputError(f"{where}: describes a network far larger than its weights; not made")
+                raise InputError(f"{where}: describes a network far larger than its weights; not built")
 
     handle = register_module_parameter_registration_hook(count)
     try:
@@ -253,7 +255,7 @@ def limit_parameter_bytes(weight_bytes: int, where: str) -> Iterator[None]:
     except (RuntimeError, TypeError, OverflowError) as error:
         if not re.search("alloc|too large|overflow", str(error), re.IGNORECASE):
             raise
-        raise InputError(f"{where}: describes a network far larger than its weights; not made") from None
+        raise InputError(f"{where}: describes a network far larger than its weights; not built") from None
     finally:
         handle.remove()
 
@@ -282,7 +284,10 @@ def _build_objective(
         options["class_weight"] = _class_weights(config.class_weight, class_counts)
         options["class_weight_start"] = round(config.class_weight_start * config.epochs * steps_per_epoch)
     elif config.class_weight_start:
-        raise InputError("class_weight_start says from when on class weights count; give class_weight too")
+        raise InputError(
+            f"{spell_option('class_weight_start')} is the start of class weights; give "
+            f"{spell_option('class_weight')} too"
+        )
     return Objective(spec, embedding_dim, len(class_names), **options)
 
 
@@ -300,7 +305,7 @@ def _check_single_label_losses(losses: Sequence[Loss]) -> None:
     for loss in losses:
         if isinstance(loss, Criterion) and loss.target_type == "answers" and not loss.is_multiclass:
             raise InputError(
-                f"{loss.name} answers yes or no for each label, and each item here has one label; take cross_entropy, "
+                f"{loss.name} is a binary loss per label, but each item has exactly one label; use cross_entropy, "
                 "focal or a margin, or give every item a row of 0 and 1"
             )
 
@@ -314,7 +319,7 @@ def _class_weights(kind: str, class_counts: list[int] | None) -> list[float]:
 
 
 class TrainStep(nn.Module):
-    """One training call: images and labels to losses and embeddings, so that a wrapper sees one forward."""
+    """Maps images and labels to losses and embeddings in one forward, as DDP and torch.compile need."""
 
     def __init__(self, model: MarginModel) -> None:
         super().__init__()
@@ -341,7 +346,9 @@ class ModelEMA(AveragedModel):
             super().__init__(model, multi_avg_fn=average, use_buffers=True)
         except (RuntimeError, TypeError) as error:
             why = " ".join(str(error).split())
-            raise InputError(f"ema={decay:g} averages a copy of the model, which cannot be copied ({why})") from None
+            raise InputError(
+                f"{spell_option('ema', decay)} averages a copy of the model, which cannot be copied ({why})"
+            ) from None
         self.n_averaged.fill_(1)  # with 0 the first step would replace the initial weights
         self.names = [name for name, value in _float_state(model).items() if value.isfinite().all()]
 

@@ -1,4 +1,4 @@
-"""Optimizers by name, weight decay only where a length matters; and learning-rate schedules.
+"""Optimizers by name, with weight decay only on parameters whose norm matters; learning-rate schedules.
 
 The rate is a pure function of the step, so a resumed run needs no scheduler's state; a plateau keeps three numbers.
 """
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..head.head import Head
 from ..head.row_optimizer import RowOptimizer
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..models.attach import MarginModel
 from ..numerics.precision import widest_float_dtype
 from .config import TrainConfig
@@ -158,7 +158,7 @@ def _import_muon() -> Any:
 
         return importlib.import_module("timm.optim").Muon
     except ImportError:
-        raise InputError('--opt muon is timm\'s: pip install "widemargin[vision]"') from None
+        raise InputError(f'{spell_option("opt", "muon")} needs timm: pip install "widemargin[vision]"') from None
 
 
 def _muon_groups(config: TrainConfig, model: MarginModel) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ class PlateauScheduler:
         self.best, self.num_bad_epochs, self.lr_scale = math.inf, 0, 1.0
 
     def step(self, loss: float) -> None:
-        """Take the loss of an epoch into account."""
+        """Update with the loss of an epoch."""
         if loss < self.best * (1.0 - 1e-4):
             self.best, self.num_bad_epochs = loss, 0
             return
@@ -233,9 +233,9 @@ class PlateauScheduler:
             self.lr_scale, self.num_bad_epochs = self.lr_scale * self.factor, 0
 
     def state_dict(self) -> dict[str, float]:
-        """What a checkpoint keeps."""
+        """State for a checkpoint."""
         return {"best": self.best, "num_bad_epochs": self.num_bad_epochs, "lr_scale": self.lr_scale}
 
     def load_state_dict(self, state: dict[str, float]) -> None:
-        """Restore what a checkpoint kept."""
+        """Restore the state of a checkpoint."""
         self.best, self.num_bad_epochs, self.lr_scale = state["best"], int(state["num_bad_epochs"]), state["lr_scale"]

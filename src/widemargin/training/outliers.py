@@ -12,7 +12,8 @@ from ..io.errors import InputError
 from ..models.attach import embed
 from ..recognition.outliers import Outlier, class_outlier_scores, rank_outliers
 from .datasets import DATASET_PREFIX
-from .inputs import image_folder, load_inputs, read_run_manifest
+from .folder_inputs import read_run_manifest
+from .inputs import image_folder, load_inputs
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -35,7 +36,7 @@ def find_outliers(run: Run, *, by: str = "gap", data_dir: str | Path | None = No
     train = inputs.train
     x, y = embed(run.model, inputs.eval_batches(train))
     if y.ndim != 1:
-        raise InputError("outliers need one label per image, and images of this run have several")
+        raise InputError("outliers need one label per image, but images of this run have several")
     scores, nearest = class_outlier_scores(x, y, head.gather_weight())
     names = inputs.class_names
     return [

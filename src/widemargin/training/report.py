@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..export.hub import METADATA_FILE
 from ..io import bounded
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.locks import write_text_atomic
 from ..metrics.verification import VerificationMetrics, verification_metrics_of_embeddings
 from ..models.attach import embed
@@ -28,14 +28,15 @@ from ..viz.terminal import check_writable
 from . import run_files
 from .config import TrainConfig
 from .logging import MetricsLog
-from .run import Run, load_hub_run, load_run, read_hub_config
+from .run import Run
+from .run_loading import load_hub_run, load_run, read_hub_config
 
 REPORT_FORMATS = ("html", "md", "png", "pdf")
 
 
 @dataclass(frozen=True)
 class Report:
-    """A report that was written, and what could not be shown in it."""
+    """The path of a written report, and notes on what it could not show."""
 
     path: Path
     notes: tuple[str, ...] = ()
@@ -71,18 +72,18 @@ def report(
     folders = find_run_folders([_folder_of(one) if isinstance(one, Run) else one for one in given])
     ending = Path(out).suffix.lower().lstrip(".") if out else ""
     if out and (not ending or ending not in REPORT_FORMATS) and not format:
-        raise InputError(f"--out {out}: give a file that ends in .{', .'.join(REPORT_FORMATS)}")
+        raise InputError(f"{spell_option('out', str(out))}: the file must end in .{', .'.join(REPORT_FORMATS)}")
     kind = format or ending or "html"
     if out and ending != kind:
-        raise InputError(f"--out {out}: a report in {kind} is a file that ends in .{kind}")
+        raise InputError(f"{spell_option('out', str(out))}: the file of a report in {kind} must end in .{kind}")
     path = Path(out) if out else (folders[0] if len(folders) == 1 else Path()) / f"report.{kind}"
     check_writable(str(path))
     if data_dir and not Path(data_dir).is_dir():
-        raise InputError(f"--data-dir {data_dir}: no such folder")
+        raise InputError(f"{spell_option('data_dir', str(data_dir))}: no such folder")
     summaries, notes = load_run_summaries(folders, data_dir, kind == "html" and images, device)
     notes += [f"{each.folder}: {each.missing_note}" for each in summaries if each.missing_note]
     if kind in ("png", "pdf") and not any(each.epoch_metrics for each in summaries):
-        raise InputError(f"--format {kind}: no epoch is finished yet, so there is nothing to draw")
+        raise InputError(f"a report in {kind} shows finished epochs, and there are none yet")
     if kind == "html":
         write_text_atomic(path, runs_page(summaries, dict(paper_angles(summaries)), command))
     elif kind == "md":
@@ -107,12 +108,12 @@ def find_run_folders(paths: Sequence[str | Path]) -> list[Path]:
         elif inside:
             found += inside
         else:
-            raise InputError(f"{text}: no run (a folder with run.json), and no folder of runs")
+            raise InputError(f"{text}: neither a run (a folder with run.json) nor a folder of runs")
     return list(dict.fromkeys(found))
 
 
 def _natural_sort_key(folder: Path) -> list[Any]:
-    """Names in the order people count: run 2 before run 10."""
+    """Sort key in natural order: run 2 before run 10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,18})", folder.name)]
 
 
@@ -156,7 +157,7 @@ def load_run_summary(
 def _load_image_sections(
     folder: Path, data_dir: str | Path | None, device: str | None
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Parts made from the run's test images; a sentence instead where they are not at hand."""
+    """Sections made from the run's test images, or a sentence if the images are not available."""
     try:
         trained_run = load_run(folder) if os.path.lexists(folder / "run.json") else load_hub_run(folder)
         trained_run = trained_run if device is None else trained_run.to(device)
@@ -168,17 +169,18 @@ def _load_image_sections(
         if trained_run.is_multilabel:
             text = "No pictures: mistakes and embeddings are shown for images with one label each."
             return trained_run.class_names, [page.paragraph(text, "note")]
-        text = "No pictures: the run's images are not at hand, or not those it was trained on (see --data-dir)."
+        where = spell_option("data_dir")
+        text = f"No pictures: the run's images were not found, or are not those it was trained on (see {where})."
         return trained_run.class_names, [page.paragraph(text, "note")]
 
 
-MAX_REPORT_IMAGES = 1000  # images: enough to see, few enough to wait for
+MAX_REPORT_IMAGES = 1000  # images in a report: a compromise between detail and time
 _NUM_MISTAKES = 12
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """An image that was named wrongly, and how sure the run was."""
+    """A misclassified test image, and the probability of the wrong class."""
 
     pixels: NDArray[np.uint8]
     true_class: str

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..io import bounded
-from ..io.errors import InputError, format_value
+from ..io.errors import InputError, format_value, spell_option
 from ..io.locks import write_text_atomic
-from ..io.options import options_of
+from ..io.options import options_of, spell_field
 from ..numerics import distributed
 from . import checkpoint
 from .config import TrainConfig
@@ -71,8 +71,8 @@ def is_run_folder(folder: str | Path) -> bool:
 def resume_config(folder: str | Path, given: Mapping[str, Any] | None = None) -> TrainConfig:
     """The config of a run folder, updated by `given`; raises InputError for fields that may not change."""
     there, rules = TrainConfig.read(folder), options_of(TrainConfig)
-    values = {name: rules[name].check_value(name, value) for name, value in (given or {}).items()}
-    _check_same_fields(there, values, folder, "leave it out, or start another run")
+    values = {name: rules[name].check_value(spell_field(name, rules[name]), it) for name, it in (given or {}).items()}
+    _check_same_fields(there, values, folder, "omit it, or start another run")
     return replace(there, **{name: value for name, value in values.items() if name in _MAY_DIFFER})
 
 
@@ -89,7 +89,7 @@ def check_same_run(config: TrainConfig, folder: Path) -> None:
     number of epochs is not, bit for bit, a run of that length from the start.
     """
     there = TrainConfig.read(folder)
-    _check_same_fields(there, vars(config), folder, "choose another out")
+    _check_same_fields(there, vars(config), folder, f"choose another {spell_option('out')}")
     if config.epochs == there.epochs:
         return
     state = checkpoint.inspect_checkpoint(folder / "checkpoints" / "last").state
@@ -97,7 +97,7 @@ def check_same_run(config: TrainConfig, folder: Path) -> None:
     if config.epochs < trained:
         raise InputError(
             f"{folder}: epoch {trained} has already started, so the run cannot end after {config.epochs}: "
-            f"use epochs={trained} (--epochs {trained}) or more"
+            f"use {spell_option('epochs', trained)} or more"
         )
     dependent = [f"the {config.schedule} schedule"] if config.schedule in _EPOCH_DEPENDENT_SCHEDULES else []
     dependent += ["the start of the class weights"] if config.class_weight_start else []
@@ -113,8 +113,8 @@ def check_same_run(config: TrainConfig, folder: Path) -> None:
 def _check_same_fields(there: TrainConfig, values: Mapping[str, Any], folder: str | Path, remedy: str) -> None:
     for name, value in values.items():
         if name not in _MAY_DIFFER and getattr(there, name) != value:
-            was = getattr(there, name)
-            raise InputError(f"{folder} holds another run ({name} is {was!r}, not {value!r}): {remedy}")
+            was, field = getattr(there, name), spell_field(name, options_of(TrainConfig)[name])
+            raise InputError(f"{folder} holds another run ({field} is {was!r}, not {value!r}): {remedy}")
 
 
 def write_run_file(
@@ -138,7 +138,7 @@ def write_run_file(
 
 
 def _add_change(before: RunFile, epochs: int, epoch: int, step: int) -> tuple[dict[str, int], ...]:
-    """The history with one more change; two at the same step are one, or none if the second takes back the first."""
+    """Append a change to the history; changes at the same step are merged, or removed if they cancel out."""
     changes, first = list(before.epochs_changed), before.config.epochs
     if changes and changes[-1]["at_step"] == step:
         first = changes.pop()["from"]

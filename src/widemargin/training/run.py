@@ -1,85 +1,37 @@
-"""`Run`: a trained model loaded from a checkpoint, with methods to evaluate, embed, predict, verify and export."""
+"""`Run`: a trained model, with methods to evaluate, embed, predict, verify, calibrate and export."""
 
 from __future__ import annotations
 
-import copy
-import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..export import hub as hub_files
-from ..io import bounded
-from ..io.errors import InputError
-from ..io.tensor_files import SafetensorsFile, read_safetensors_header
+from ..io.errors import InputError, spell_option
 from ..models.attach import MarginModel, check_finite_outputs, embed, to_model_input
 from ..numerics.angles import angle_between, group_weights, nearest_cosines, unit_and_norm
 from ..recognition.calibration import CALIBRATION_FILE, Calibration
 from ..viz.charts import Line, draw_epoch_curves
 from ..viz.colours import loss_colour
 from ..viz.page import table
-from . import checkpoint, run_files
 from .config import TrainConfig, format_with_options
 from .evaluate import format_metrics
 from .evaluation import Evaluation, evaluate_run
-from .inputs import Inputs
+from .image_inputs import Inputs
 from .logging import MetricsLog
-from .model import MODULE_PREFIX, GivenModule, rebuild_model, state_bytes
+from .model import MODULE_PREFIX
 from .run_calibration import compute_fingerprint, fit_calibration, load_calibration, store_calibration
-from .run_inputs import describe_data_changes, is_single, iter_model_inputs, load_test_inputs
+from .run_inputs import build_eval_augment, describe_data_changes, is_single, iter_model_inputs, load_test_inputs
+from .run_results import Prediction, RejectionThreshold, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..data.images.augment import Augment
-    from .model import ObjectiveFactory
-
-
-class Prediction(list[tuple[str, float]]):
-    """Classes and probabilities, most likely first; empty if the input was rejected as unknown.
-
-    For a run with several labels per image: the labels whose probability reaches the threshold, possibly none.
-    """
-
-    cosine: float | None = None
-    """Cosine to the nearest class weight; None for a loss without class weights."""
-    is_unknown: bool = False
-    """Whether the input was rejected."""
-
-
-@dataclass(frozen=True)
-class RejectionThreshold:
-    """Cosine to the nearest class below which an input is unknown; None rejects nothing."""
-
-    cosine: float | None
-    notes: tuple[str, ...] = ()
-    """Notes on changed or missing images among those the threshold was calibrated on."""
-
-
-@dataclass(frozen=True)
-class Verification:
-    """Result of `verify`: whether two images are of the same class; truthy if they are."""
-
-    same: bool
-    cosine: float
-    angle: float
-    """In degrees."""
-    threshold: float
-    why: str
-    """Where the threshold comes from."""
-    notes: tuple[str, ...] = ()
-    """Notes on changed or missing images among those the threshold was calibrated on."""
-
-    def __bool__(self) -> bool:
-        return self.same
-
-    def __str__(self) -> str:
-        answer = "the same" if self.same else "not the same"
-        return f"{answer}: cosine {self.cosine:.4f} ({self.angle:.1f}°), threshold {self.threshold:.4f} ({self.why})"
 
 
 @dataclass(eq=False, repr=False)
@@ -198,7 +150,7 @@ class Run:
             self.model.to(device)
         except (RuntimeError, AssertionError) as error:  # torch has no error type for a device that is not there
             why = " ".join(str(error).split(". ")[0].split())
-            raise InputError(f"device {str(device)!r} cannot be used: {why}") from None
+            raise InputError(f"{spell_option('device', str(device))} cannot be used: {why}") from None
         return self
 
     @torch.no_grad()
@@ -294,9 +246,9 @@ class Run:
             workers: threads that decode files; by default one per core.
         """
         if top is not None and top < 1:
-            raise InputError(f"top must be at least 1, got {top}")
+            raise InputError(f"{spell_option('top')} must be at least 1, got {top}")
         if threshold is not None and not 0.0 <= threshold <= 1.0:
-            raise InputError(f"--threshold is a probability from 0 to 1, got {threshold:g}")
+            raise InputError(f"{spell_option('threshold')} must be a probability from 0 to 1, got {threshold:g}")
         x = self.embed(images, batch_size=batch_size, normalize=False, workers=workers)
         has_weights = self.model.objective.head is not None
         cosines = self.nearest_class_cosine(x).tolist() if has_weights or reject_below is not None else [None] * len(x)
@@ -325,19 +277,21 @@ class Run:
 
         if reject_below is not None and target_far is not None:
             raise InputError(
-                "reject_below (--reject-below) and target_far (--target-far) both set the threshold; use one of them"
+                f"{spell_option('reject_below')} and {spell_option('target_far')} both set the threshold; "
+                "use one of them"
             )
         if reject_below is not None:
             if not -1.0 <= reject_below <= 1.0:
-                raise InputError(f"reject_below (--reject-below) must be a cosine from -1 to 1, got {reject_below:g}")
+                raise InputError(f"{spell_option('reject_below')} must be a cosine from -1 to 1, got {reject_below:g}")
             return RejectionThreshold(float(reject_below))
         if target_far is None:
             return RejectionThreshold(None)
         _check_far(target_far)
         if not self.is_open_set:
             raise InputError(
-                "target_far (--target-far) needs images of unknown classes: train with unseen_classes "
-                "(--unseen-classes) or a test folder of other classes, or use reject_below (--reject-below)"
+                f"{spell_option('target_far')} needs images of unknown classes: train with "
+                f"{spell_option('unseen_classes')} or a test folder of other classes, or use "
+                f"{spell_option('reject_below')}"
             )
         inputs = self.load_inputs(data_dir)
         scores = self.nearest_class_cosine(self.embed_test_images(inputs=inputs)[0])
@@ -367,7 +321,7 @@ class Run:
 
         _check_far(target_far)
         if threshold is not None and not -1.0 <= threshold <= 1.0:
-            raise InputError(f"threshold must be a cosine from -1 to 1, got {threshold:g}")
+            raise InputError(f"{spell_option('threshold')} must be a cosine from -1 to 1, got {threshold:g}")
         pair = torch.cat([self.embed(a), self.embed(b)])
         if len(pair) != 2:
             raise InputError(f"verify compares two images, got {len(pair)}; use embed for several")
@@ -379,7 +333,9 @@ class Run:
             calibrated = calibration.threshold(target_far)
             threshold, why = calibrated.cosine, calibrated.why
         if threshold is None and self.test is None and "shape" in self.input_spec:
-            raise InputError("the run has no test images to calibrate a threshold on: pass threshold")
+            raise InputError(
+                f"the run has no test images to calibrate a threshold on: pass {spell_option('threshold')}"
+            )
         if threshold is None:
             inputs = self.load_inputs(data_dir)
             notes = tuple(describe_data_changes(inputs, only_changes=True))
@@ -404,9 +360,8 @@ class Run:
             licence: of the weights, for the card.
         """
         if not (onnx or safetensors or hub):
-            raise InputError(
-                "export: no output given; use onnx (--onnx FILE), safetensors (--safetensors FILE) or hub (--hub DIR)"
-            )
+            outputs = ", ".join(map(spell_option, ("onnx", "safetensors", "hub")))
+            raise InputError(f"export: no output given; use at least one of {outputs}")
         self.check_model_outputs()
         lines = []
         if onnx:
@@ -492,126 +447,4 @@ class Run:
 
 def _check_far(target_far: float) -> None:
     if not 0.0 < target_far < 1.0:
-        raise InputError(f"target_far (--target-far) must be between 0 and 1, got {target_far:g}")
-
-
-def load_run(
-    folder: str | Path,
-    checkpoint_name: str = "last",
-    objective_factory: ObjectiveFactory | None = None,
-    model: nn.Module | None = None,
-    at: str | None = "auto",
-) -> Run:
-    """Load the run of a folder at a checkpoint: `last`, `best` or `epoch-0010`."""
-    config = TrainConfig.read(folder)
-    checkpoint_folder = Path(folder) / "checkpoints" / checkpoint_name
-    if not checkpoint.exists(checkpoint_folder):
-        there = sorted(
-            entry.name for entry in checkpoint_folder.parent.glob("*") if entry.suffix not in (".new", ".old")
-        )
-        raise InputError(f"{folder} has no checkpoint {checkpoint_name!r} (it has {', '.join(there) or 'none'})")
-    weights, state = checkpoint.open_eval_weights(checkpoint_folder)
-    where = str(checkpoint_folder / "state.json")
-    found = restore_run(
-        config, state.get("input_spec"), weights, checkpoint_folder, where, objective_factory, model, at
-    )
-    return replace(
-        found, folder=Path(folder), has_manifest="manifest" in state, record=read_record(Path(folder) / "record.json")
-    )
-
-
-def load_hub_run(
-    folder: Path,
-    objective_factory: ObjectiveFactory | None = None,
-    model: nn.Module | None = None,
-    at: str | None = "auto",
-) -> Run:
-    """Load the run of a folder that `export --hub` wrote; it has one set of weights."""
-    path = folder / hub_files.METADATA_FILE
-    config, metadata = read_hub_config(folder)
-    try:
-        weights = read_safetensors_header(folder / hub_files.WEIGHTS_FILE)
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
-    except (ValueError, OSError) as error:
-        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-    where = folder / hub_files.WEIGHTS_FILE
-    found = restore_run(config, metadata.get("input_spec"), weights, where, str(path), objective_factory, model, at)
-    return replace(found, record=read_record(folder / hub_files.RECORD_FILE))
-
-
-def read_hub_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
-    """Config and metadata of a folder that `export --hub` wrote."""
-    path = folder / hub_files.METADATA_FILE
-    try:
-        metadata = bounded.read_json(path)
-        if metadata["format"] != hub_files.FORMAT_VERSION:
-            raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
-        return TrainConfig.from_json(json.dumps(metadata["run"]), str(path)), metadata
-    except FileNotFoundError as error:
-        raise InputError(f"{error.filename or folder}: not there; is {folder} a model's folder?") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        if isinstance(error, InputError) and not isinstance(error, bounded.NotJSONError):
-            raise
-        raise InputError(f"{folder}: damaged, cannot be read ({error})") from None
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Contents of a run's `record.json`; {} if it cannot be read."""
-    try:
-        found = bounded.read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def restore_run(
-    config: TrainConfig,
-    raw_spec: Any,
-    weights: checkpoint.EvalWeights | SafetensorsFile,
-    weights_path: Path,
-    where: str,
-    objective_factory: ObjectiveFactory | None = None,
-    model: nn.Module | None = None,
-    at: str | None = "auto",
-) -> Run:
-    """The model of a run with saved weights; `raw_spec` is its input spec as read from `where`.
-
-    The network is made first, no larger than its weights, and then the weights are read, if they are of its size. A run
-    whose network was given as a module needs it again, as `model`.
-    """
-    input_spec = parse_input_spec(raw_spec, where)
-    found = Run(config, None, input_spec, weights_path)  # type: ignore[arg-type]
-    module = None if model is None else GivenModule(copy.deepcopy(model), found.example_input(2), at, warn=False)
-    try:
-        found.model = rebuild_model(config, input_spec, weights.nbytes, where, objective_factory, module)
-    except InputError as error:
-        message = str(error)
-        raise InputError(
-            message if message.startswith(where) else f"{where}: the model cannot be rebuilt: {message}"
-        ) from None
-    if config.precision == "64-true":
-        found.model.double()
-    checkpoint.check_size(weights.nbytes, 2 * state_bytes(found.model), str(weights_path))
-    checkpoint.restore_module(found.model, weights.read(), str(weights_path), weights.sources)
-    found.model.eval()
-    return found
-
-
-def parse_input_spec(raw_spec: Any, where: str) -> dict[str, Any]:
-    """Validate the input spec of a file; raises InputError if it is malformed."""
-    try:
-        input_spec = run_files.check_input_spec(raw_spec)
-        if "shape" not in input_spec:
-            build_eval_augment(input_spec)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: {error}; it was edited or written by another version, use an earlier one") from None
-    return input_spec
-
-
-def build_eval_augment(input_spec: dict[str, Any]) -> Augment:
-    """Preprocessing in evaluation of the images that an input spec describes."""
-    from ..data.images.augment import Augment
-
-    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in input_spec["augment"].items()}
-    return Augment(**given).for_evaluation()
+        raise InputError(f"{spell_option('target_far')} must be between 0 and 1, got {target_far:g}")

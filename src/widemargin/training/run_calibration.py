@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..io.bounded import read_json
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.locks import write_text_atomic
 from ..recognition.calibration import CALIBRATION_FILE, Calibration
 from ..recognition.gallery_images import find_identity_images
@@ -71,7 +71,7 @@ def fit_calibration(
         names = set(groups) & set(run.class_names)
         if names:
             raise InputError(
-                f"{images}: {len(names):,} of its identities are classes the run was trained on, such as "
+                f"{images}: {len(names):,} of its identities are training classes of the run, such as "
                 f"{min(names)!r}; calibrate on others"
             )
         files = [(path, k) for k, paths in enumerate(groups.values()) for path in paths]
@@ -80,8 +80,8 @@ def fit_calibration(
         return Calibration.fit(x, torch.tensor([k for _, k in files]), source)
     if not run.is_open_set:
         raise InputError(
-            "the run has no classes that it never trained on: train with unseen_classes (--unseen-classes) or a test "
-            "folder of other classes, or give images of other identities (--images)"
+            f"the run has no classes that it never trained on: train with {spell_option('unseen_classes')} or a test "
+            f"folder of other classes, or give images of other identities with {spell_option('images')}"
         )
     x, y = run.embed_test_images(data_dir)
     return Calibration.fit(x, y, f"classes of {run.config.data_name} unseen in training")

@@ -1,7 +1,6 @@
 """Validation of the files of a run folder; a ValueError states what is wrong.
 
-Anybody can edit these files, and older or newer versions may have written them: what is read elsewhere by name is
-looked at here once.
+These files can be edited, or written by another version, so every field that is used is validated here.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def default_run_folder(config: TrainConfig) -> Path:
 def check_no_run(folder: Path, remedy: str) -> None:
     """Raise InputError if a folder already holds a run; `remedy` is the end of the message."""
     if checkpoint.exists(folder / "checkpoints" / "last"):
-        raise InputError(f"{folder} already holds a run: {remedy}")
+        raise InputError(f"{folder} already contains a run: {remedy}")
 
 
 def check_epoch_line(line: Any) -> dict[str, Any]:
@@ -126,6 +125,7 @@ def check_input_spec(value: Any) -> dict[str, Any]:
         for name, allowed in (("labels", ("numbers", "names")), ("dtype", ("float", "int64"))):
             if found.get(name) not in allowed:
                 raise ValueError(f"input_spec.{name} must be one of {', '.join(allowed)}")
+        _check_spec_classes(found)
         return found
     for name, low, high in (("channels", 1, 65_536), ("size", 1, MAX_IMAGE_SIZE), ("native_size", 0, 65_536)):
         if type(found.get(name)) is not int or not low <= found[name] <= high:
@@ -135,6 +135,19 @@ def check_input_spec(value: Any) -> dict[str, Any]:
         if not isinstance(augment.get(name), list) or len(augment[name]) not in (1, found["channels"]):
             raise ValueError(f"input_spec.augment.{name} must have one number per channel")
     return found
+
+
+def _check_spec_classes(found: dict[str, Any]) -> None:
+    """Numbers in the labels of a dataset's classes, and the classes that were held out."""
+    if not isinstance(found.get("declared_names", False), bool):
+        raise ValueError("input_spec.declared_names must be true or false")
+    held_out = found.get("val_class_names", [])
+    if not isinstance(held_out, list) or not all(isinstance(name, str) for name in held_out):
+        raise ValueError("input_spec.val_class_names is not a list of names")
+    for name, names in (("class_numbers", found["class_names"]), ("val_class_numbers", held_out)):
+        numbers = found.get(name, [0] * len(names))
+        if not isinstance(numbers, list) or len(numbers) != len(names) or not all(type(n) is int for n in numbers):
+            raise ValueError(f"input_spec.{name} must have one integer per class")
 
 
 def check_training_state(value: Any) -> dict[str, Any]:

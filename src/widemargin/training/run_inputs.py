@@ -17,28 +17,31 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ..data.images.augment import Augment
 from ..data.images.batches import prefetch
 from ..data.images.decode import default_num_workers, read_image, resize_and_centre_crop, to_rgb
 from ..data.images.manifest import MANIFEST_NAME
 from ..data.images.packed import FileSlice, is_packed_set
-from ..data.images.sets import Images
-from ..io.errors import InputError, format_value
+from ..data.images.sets import Images, canonical_set_name
+from ..io.errors import InputError, format_value, spell_option
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic
 from ..recognition.evaluation import MAX_RETRIEVAL_IMAGES
 from . import checkpoint, run_files
 from .config import TrainConfig
+from .dataset_classes import classes_from_spec
 from .dataset_inputs import DatasetInputs
 from .datasets import (
     DATASET_PREFIX,
     ArrayDataset,
-    Classes,
     as_dataset,
     as_tensor,
-    read_samples,
+    read_other_samples,
     seeded_rngs,
     split_item,
 )
-from .inputs import Inputs, eval_batch_size, image_folder, load_inputs, read_run_manifest, scan_images
+from .folder_inputs import read_run_manifest, scan_images
+from .image_inputs import Inputs, eval_batch_size
+from .inputs import image_folder, load_inputs
 from .resume import is_run_folder, recorded_data_dir
 
 if TYPE_CHECKING:
@@ -65,6 +68,11 @@ def load_test_inputs(
             f"the run was trained on data passed in Python ({kind}): pass test items, run.evaluate(test=my_test)"
         )
     root = image_folder(config, data_dir)
+    if root is None and canonical_set_name(config.data) is None:
+        raise InputError(
+            f"the images of the run ({config.data}) were not found; pass their folder as {spell_option('data_dir')} "
+            f"(verify needs no images if {spell_option('threshold')} is given)"
+        )
     if root is None:
         return load_inputs(
             replace(config, train_fraction=1.0, imbalance=1.0, val_fraction=0.0), data_dir, assign_new=assign_new
@@ -85,18 +93,21 @@ def load_test_inputs(
 
 
 def _given_test_inputs(run: Run, test: Any) -> DatasetInputs:
-    """A dataset or arrays, with labels among the classes of the run."""
+    """A dataset or arrays, with labels among the classes of the run, or all of them of other classes."""
     spec = run.input_spec
     if "shape" not in spec:
         raise InputError(
             f"test is only for runs on data passed in Python; this run is tested on {run.config.data_name}; "
             "use run.embed for other images"
         )
-    classes = Classes(tuple(spec["class_names"]), spec["labels"] == "numbers", run.is_multilabel)
-    samples = read_samples(test, "test", classes=classes)
-    found = DatasetInputs(train=samples, test=samples, config=run.config)
+    classes, held_out = classes_from_spec(spec)
+    samples = read_other_samples(test, "test", classes, held_out)
+    none = replace(samples.take(torch.arange(0)), classes=classes)
+    found = DatasetInputs(train=none, test=samples, config=run.config)
     if list(found.example.shape[1:]) != spec["shape"]:
-        raise InputError(f"test: items have the shape {list(found.example.shape[1:])}, those of train {spec['shape']}")
+        raise InputError(
+            f"test: items have the shape {list(found.example.shape[1:])}, but those of train {spec['shape']}"
+        )
     return found
 
 
@@ -109,7 +120,7 @@ def _load_manifest_inputs(
     if manifest is None and run.has_manifest:
         raise InputError(f"{path}: missing, so it is unknown which images were trained on; restore a copy of it")
     if manifest is None and assign_new:
-        raise InputError(f"{path}: missing; assign_new (--assign-new) needs a run with a manifest")
+        raise InputError(f"{path}: missing; {spell_option('assign_new')} needs a run with a manifest")
     is_finished = assign_new and checkpoint.is_training_complete(run.folder / "checkpoints" / "last", config.epochs)
     found = load_inputs(
         config,
@@ -190,6 +201,8 @@ def iter_model_inputs(run: Run, images: Any, batch_size: int, workers: int | Non
     elif isinstance(images, Images):
         for start in range(0, len(images), size):
             yield preprocess_array(run, images.x[start : start + size], images.name)
+    elif _are_pictures(images) and len(images) == 1:  # threads would take longer to start than one image to decode
+        yield preprocess_picture(run, images[0])
     elif _are_pictures(images):
         with ThreadPoolExecutor(workers or default_num_workers(), thread_name_prefix="decode") as pool:
 
@@ -228,6 +241,12 @@ def _iter_dataset(run: Run, given: Any, size: int) -> Iterator[Tensor]:
         if not all(isinstance(x, Tensor) for x in found):
             raise InputError(f"images: the input of an item is a {type(found[0]).__name__}, not a tensor or array")
         yield preprocess_array(run, torch.stack(found))
+
+
+def build_eval_augment(input_spec: dict[str, Any]) -> Augment:
+    """Preprocessing in evaluation of the images that an input spec describes."""
+    given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in input_spec["augment"].items()}
+    return Augment(**given).for_evaluation()
 
 
 def preprocess_array(run: Run, x: Any, name: str = "images") -> Tensor:

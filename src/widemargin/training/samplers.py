@@ -43,10 +43,12 @@ class GivenSampler:
         self.yields_batches = not isinstance(first, int)
         self.length = count if self.yields_batches else count // config.batch_size
         if not self.length:
-            raise InputError(f"sampler: {count} rows make no batch of {config.batch_size}; lower the batch size")
+            raise InputError(
+                f"sampler: {count} rows are fewer than a batch of {config.batch_size}; lower the batch size"
+            )
 
     def _inspect(self) -> tuple[Any, int]:
-        """The first thing that the sampler yields, and how many it will; its own state stays as it was."""
+        """The first item and the length of a sampler; its state is unchanged."""
         try:
             with seeded_rngs(0):
                 found = self.sampler(0) if self._is_function else self.sampler
@@ -57,7 +59,7 @@ class GivenSampler:
                 f"sampler: a {type(self.sampler).__name__} with __iter__ and __len__ is needed ({error})"
             ) from None
         except StopIteration:
-            raise InputError("sampler: it yields nothing") from None
+            raise InputError("sampler: it yields no rows") from None
         self.load_state_dict(self.epoch_state)
         return (_as_int(first) if not isinstance(first, list | tuple) and _is_scalar(first) else first), count
 
@@ -69,7 +71,7 @@ class GivenSampler:
         return self.length
 
     def epoch_batches(self, epoch: int) -> list[Tensor]:
-        """This rank's rows of every batch of an epoch. Rank 0 asks the sampler, the others take what it says."""
+        """This rank's rows of every batch of an epoch. Rank 0 iterates and sends the rows to the others."""
         found: list[Any] = [None]
         self.epoch_state = self.state_dict()
         if self.rank == 0:
@@ -96,7 +98,7 @@ class GivenSampler:
             rows = [_as_int(row) for row in drawn]
             batches = [rows[k * size : (k + 1) * size] for k in range(len(rows) // size)]
         if len(batches) != self.length:
-            return InputError(f"sampler: {len(batches)} batches in epoch {epoch + 1}, {self.length} were announced")
+            return InputError(f"sampler: {len(batches)} batches in epoch {epoch + 1}, expected {self.length}")
         for batch in batches:
             if len(batch) < self.world_size:
                 return InputError(
@@ -115,7 +117,7 @@ class GivenSampler:
         return bytes(generator.get_state().tolist()).hex() if isinstance(generator, torch.Generator) else None
 
     def load_state_dict(self, state: Any) -> None:
-        """Go on from a state."""
+        """Restore a state."""
         if hasattr(self.sampler, "load_state_dict") and state is not None:
             self.sampler.load_state_dict(state)
         elif isinstance(state, str):
@@ -123,7 +125,7 @@ class GivenSampler:
 
     @property
     def note(self) -> str:
-        """What a resumed run cannot restore of it; empty where it restores everything."""
+        """What a resumed run cannot restore of the sampler; empty if it restores everything."""
         is_known = type(self.sampler).__module__.split(".")[0] in ("torch", "builtins", "numpy")
         if self._is_function or is_known or self.state_dict() is not None:
             return ""
@@ -138,16 +140,16 @@ def _as_int(value: Any) -> int:
     try:
         return value.__index__()  # type: ignore[no-any-return]
     except (AttributeError, TypeError):
-        raise InputError(f"sampler: {format_value(value)} is no row of the dataset") from None
+        raise InputError(f"sampler: {format_value(value)} is not a row of the dataset") from None
 
 
 def checked_state(state: Any, what: str) -> Any:
-    """A state as JSON gives it back; an InputError where it holds more than JSON can write."""
+    """Round-trip a state through JSON; InputError if JSON cannot represent it."""
     try:
         return json.loads(json.dumps(state))
     except (TypeError, ValueError):
         raise InputError(
-            f"{what}: its state_dict() must hold numbers, texts, lists and mappings, which are kept as JSON"
+            f"{what}: its state_dict() must hold numbers, strings, lists and mappings, because it is stored as JSON"
         ) from None
 
 

@@ -28,7 +28,7 @@ def class_shards(model: nn.Module) -> dict[str, ClassShard]:
 
 
 def exclude_from_ddp(step: nn.Module, model: nn.Module, prefix: str) -> None:
-    """Keep split parameters out of DDP, which would overwrite the classes of all ranks with those of rank 0."""
+    """Exclude split parameters from DDP, which would overwrite all ranks' classes with those of rank 0."""
     if names := [f"{prefix}{name}" for name in class_shards(model)]:
         ddp: Any = nn.parallel.DistributedDataParallel
         ddp._set_params_and_buffers_to_ignore_for_model(step, names)

@@ -1,4 +1,4 @@
-"""Siamese networks: are two images the same? One logit per pair, learned from pairs alone.
+"""Siamese networks: one logit per pair of images, which says whether they show the same class; trained on pairs.
 
 Two architectures: `merge="input"` lays both images on top of each other as channels of one, `merge="embedding"` embeds
 each by the same network and looks at |e₁ − e₂|. Neither may depend on which image comes first: the latter does not,
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..data.images.augment import Augment
 from ..head.objective import Objective
-from ..io.errors import InputError, unknown_name_error
+from ..io.errors import InputError, spell_option, unknown_name_error
 from ..numerics.random import make_generator, permutation, uniform
 from .optim import one_cycle, set_lr
 
@@ -105,9 +105,11 @@ def train_siamese(
 ) -> PairNetwork:
     """A network trained on pairs; `on_progress(fraction, loss)` after every step, with its fraction of the work."""
     if len(pairs) < config.batch_size:
-        raise InputError(f"{len(pairs)} pairs are fewer than a batch of {config.batch_size}; lower --batch-size")
+        raise InputError(
+            f"{len(pairs)} pairs are fewer than a batch of {config.batch_size}; lower {spell_option('batch_size')}"
+        )
     if bool(pairs.same.all()) or not bool(pairs.same.any()):
-        raise InputError("all pairs are of one kind: a network learns nothing from them; give same and different ones")
+        raise InputError("all pairs are of the same kind; training needs pairs of equal and of different classes")
     torch.manual_seed(config.seed)
     network = PairNetwork(config, pairs.x.shape[1], augment.size or pairs.x.shape[2])
     _whiten(network, pairs, augment)
@@ -121,7 +123,7 @@ def train_siamese(
             rows = order[step * config.batch_size : (step + 1) * config.batch_size]
             draw = make_generator(_STEP_STREAM, config.seed, epoch, step)
             places = torch.stack((pairs.first[rows], pairs.second[rows]))
-            swapped = uniform(draw, len(rows)) < 0.5  # no order is the right one
+            swapped = uniform(draw, len(rows)) < 0.5  # the score must not depend on the order
             places = torch.where(swapped, places.flip(0), places)
             a, b = (augment(pairs.x[place], place, epoch, draw)[0] for place in places)
             set_lr(optimizer, one_cycle(epoch * steps + step, total, config.lr))

@@ -17,7 +17,7 @@ from torch import nn
 
 from ..data.images import manifest
 from ..io import bounded
-from ..io.errors import InputError, StoppedError
+from ..io.errors import InputError, StoppedError, spell_option
 from ..io.locks import lock_folder, translate_disk_errors, write_chunks_atomic, write_text_atomic
 from ..io.provenance import source_commit, versions
 from ..io.resources import peak_memory
@@ -32,17 +32,18 @@ from .datasets import DATASET_PREFIX, CollateFn
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
 from .evaluate import selection_metric
 from .evaluation import verify_pair_files
-from .inputs import read_run_manifest
+from .folder_inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
 from .model import MODULE_PREFIX, ObjectiveFactory
 from .resume import RunFile, check_same_run, is_run_folder, recorded_data_dir, resume_config, write_run_file
-from .run import Run, parse_input_spec
+from .run import Run
 from .run_files import check_no_run, default_run_folder
+from .run_loading import parse_input_spec
 from .trainer import Trainer
 
 _NOT_SINGLE_FIGURES = ("angles", "confusion", "intervals", "average_precision")  # keys of their own in the record
 _MIN_AVERAGE_LENGTHS = 3.0  # after three times its length, initial weights make up 5 % of a moving average
-_LOST_RANK_WAIT_SECONDS = 10.0  # time for the remaining processes to find out which rank is missing
+_LOST_RANK_WAIT_SECONDS = 10.0  # seconds for the remaining processes to find the missing rank
 
 
 @torch.random.fork_rng(devices=[])  # leaves the caller's random state unchanged
@@ -84,8 +85,9 @@ def train(
         train: training items, in place of `config.data`: a map-style `torch.utils.data.Dataset` whose items are
             `(x, y)` or mappings with "image" or "x" and "label" or "y", or arrays or tensors `(X, y)`. An `x` has any
             shape that the model takes. Labels are class numbers, names, or other values, which are sorted.
-        val: items that select the checkpoint `best`, in place of `config.val_fraction`.
-        test: items to evaluate on at the end; their labels must be among those of `train`.
+        val: items that select the checkpoint `best`, in place of `config.val_fraction` and `config.val_classes`.
+        test: items to evaluate on at the end, of classes of `train`, or of none of them: an open set, which is
+            evaluated by its embeddings. The same holds for `val`.
         model: a name, or an `nn.Module` that returns embeddings [N, D] or ends in a classifier, or a `MarginModel`.
         at: path of the classifier in `model` that the loss replaces; "auto" finds those of timm and torchvision, and
             layers named fc, classifier or head with as many outputs as there are classes; None: outputs are embeddings.
@@ -149,7 +151,7 @@ def train(
     loggers = check_loggers(loggers)
     callbacks = tuple(callbacks) if isinstance(callbacks, Iterable) else (callbacks,)
     if not resume:
-        check_no_run(out, "pass resume=True (--resume) to continue it, or choose another out")
+        check_no_run(out, f"use {spell_option('resume', True)} to continue it, or choose another {spell_option('out')}")
     elif not checkpoint.exists(out / "checkpoints" / "last") and distributed.is_rank_zero():
         warnings.warn(f"{out}: there is no checkpoint to resume from; the run starts from the beginning", stacklevel=3)
     with lock_folder(out) if distributed.is_rank_zero() else nullcontext():
@@ -184,8 +186,8 @@ def _prepare_trainer(
     kept = read_run_manifest(config, folder) if has_checkpoint else None
     if assign_new and kept is not None and checkpoint.is_training_complete(last, config.epochs):
         raise InputError(
-            f"{folder}: the run has ended, so that --resume with assign_new (--assign-new) trains on no new images; "
-            "evaluate with assign_new to add new test images, and start another run to train on new images"
+            f"{folder}: the run has ended, so {spell_option('assign_new')} adds no training images; evaluate with "
+            f"{spell_option('assign_new')} to add test images, or start another run to train on new images"
         )
     class_counts = None
     if has_checkpoint and assign_new:
@@ -240,7 +242,7 @@ def _run_epochs(
                 break
     if trainer.mid_epoch_state is not None and not trainer.stop_requested:
         step = f"epoch {trainer.epoch + 1}, step {trainer.mid_epoch_state['step']} of {len(trainer.inputs.batches)}"
-        raise StoppedError(f"stopped at {step}; resume=True (--resume) continues from there")
+        raise StoppedError(f"stopped at {step}; {spell_option('resume', True)} continues from there")
     record = _evaluate_and_record(trainer, folder, command) if trainer.epoch == config.epochs else {}
     trainer.fabric.barrier()  # a process that exits early would close the connections of the others
     if trainer.ema is not None:
@@ -261,8 +263,9 @@ def _warn_about_slow_average(trainer: Trainer) -> None:
     config, steps = trainer.config, trainer.config.epochs * trainer.steps_per_epoch
     if config.ema and trainer.rank == 0 and steps * (1.0 - config.ema) < _MIN_AVERAGE_LENGTHS:
         warnings.warn(
-            f"ema={config.ema:g} averages over about {1.0 / (1.0 - config.ema):,.0f} steps and the run has {steps:,}: "
-            "the evaluated weights stay close to the initial ones; use a smaller ema, or 0",
+            f"{spell_option('ema', config.ema)} averages over about {1.0 / (1.0 - config.ema):,.0f} steps and the "
+            f"run has {steps:,}: "
+            "the evaluated weights stay close to the initial ones; use a smaller value, or 0",
             stacklevel=5,
         )
 

@@ -7,37 +7,38 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ..io.errors import InputError
-from ..io.provenance import versions
+from ..io.errors import InputError, spell_option
 from ..models.grad_checkpointing import enable_grad_checkpointing
 from ..numerics import distributed
+from ..numerics.host_reads import raise_deferred_errors
 from ..numerics.random import make_generator
-from . import checkpoint, run_files
+from . import checkpoint
 from .callbacks import CallbackList
 from .config import TrainConfig, check_combinations
-from .dataset_inputs import DatasetInputs, GivenObjects, check_fingerprint
+from .dataset_inputs import DatasetInputs, GivenObjects
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, convert_sync_batchnorm, launch_fabric
-from .divergence import DivergedError, describe_divergence, non_finite_parameters
+from .divergence import DivergedError, describe_divergence
 from .epoch_statistics import EpochSums
 from .evaluate import evaluate
 from .freezing import BackboneFreezing
-from .inputs import Inputs, load_inputs
+from .image_inputs import Inputs
+from .inputs import load_inputs
 from .knn_probe import knn_probe
 from .logging import EpochProgress, ProgressReporter
-from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model, state_bytes
+from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model
 from .optim import PlateauScheduler, build_optimizer, clip_gradients, learning_rate, set_lr
-from .sharding import class_shards, exclude_from_ddp, gather_classes, local_classes, optimizer_shards
+from .sharding import class_shards, exclude_from_ddp, local_classes
+from .trainer_checkpoint import load_init_weights, restore_checkpoint, save_checkpoint
 
 if TYPE_CHECKING:
     from ..data.images.manifest import Manifest
-    from .inputs import Samples
+    from .image_inputs import Samples
 
 
 _CHECK_INTERVAL = 16  # steps between reads of the loss, because reading it waits for the device
@@ -88,7 +89,9 @@ class Trainer:
         self.steps_per_epoch = len(self.inputs.batches)  # first, because it fails if a batch cannot be filled
         if config.select_by != "auto" and self.inputs.val is None:
             raise InputError(
-                f"select_by={config.select_by} needs held-out images: give val_classes, val_fraction, or val in Python"
+                f"{spell_option('select_by', config.select_by)} needs held-out images: give "
+                f"{spell_option('val_classes')}, "
+                f"{spell_option('val_fraction')}, or val in Python"
             )
         notes = self.inputs.notes
         if not isinstance(self.inputs, DatasetInputs) or self.inputs.sampler is None:
@@ -107,7 +110,7 @@ class Trainer:
         if not resume:
             self.inputs.whiten_backbone(self.model)
             if config.init_from is not None:
-                self._load_init_weights(config.init_from)
+                load_init_weights(self, config.init_from)
         self.freezing = BackboneFreezing(self.model, config, self.fabric.world_size)
         if config.grad_checkpointing:
             enable_grad_checkpointing(self.model.backbone)
@@ -118,7 +121,9 @@ class Trainer:
         self.optimizer = build_optimizer(config, self.model)
         self.shards = class_shards(self.model)
         if self.shards and config.precision == "16-mixed":
-            raise InputError("a head that is split over processes takes precision bf16-mixed or 32-true, not 16-mixed")
+            raise InputError(
+                f"a head split over processes needs {spell_option('precision', 'bf16-mixed')} or 32-true, not 16-mixed"
+            )
         step: torch.nn.Module = TrainStep(self.model)
         exclude_from_ddp(step, self.model, "model.")
         if config.compile:
@@ -133,123 +138,15 @@ class Trainer:
         self.epoch_sums: EpochSums | None = None  # of the current epoch
         self.divergence_message = ""  # describes the first step with a non-finite loss
 
-    def _load_init_weights(self, init_folder: str) -> None:
-        """Load the backbone of another run; the class weights stay as initialised."""
-        eval_weights, _ = checkpoint.open_eval_weights(Path(init_folder) / "checkpoints" / "last")
-        wanted = {name: value for name, value in self.model.state_dict().items() if name.startswith("backbone.")}
-        there = sum(size for name, size in eval_weights.sizes.items() if name in wanted)
-        checkpoint.check_size(there, 2 * sum(value.nbytes for value in wanted.values()), f"--init-from {init_folder}")
-        start = eval_weights.read(wanted)
-        if any(name not in start or start[name].shape != value.shape for name, value in wanted.items()):
-            raise InputError(f"init_from={init_folder} (--init-from): its weights belong to another network")
-        checkpoint.check_finite({name: start[name] for name in wanted}, eval_weights.sources, self.initial_non_finite)
-        self.model.load_state_dict({name: start[name] for name in wanted}, strict=False)
-        self._warn_about_test_overlap(Path(init_folder))
-
-    def _warn_about_test_overlap(self, init_folder: Path) -> None:
-        """Warn if the run in `init_from` was trained on test images of this run."""
-        from ..data.images.manifest import MANIFEST_NAME, REMOVED_TRAIN, TEST, TRAIN, VAL, Manifest
-
-        if self.inputs.manifest is None or not (init_folder / MANIFEST_NAME).exists() or self.rank:
-            return
-        trained = {row.sha256 for row in Manifest.read(init_folder / MANIFEST_NAME).rows_in(TRAIN, VAL, REMOVED_TRAIN)}
-        both = [row.path for row in self.inputs.manifest.rows_in(TEST) if row.sha256 in trained]
-        if both:
-            what = f"{len(both):,} test images, such as {both[0]}, were training images of that run"
-            warnings.warn(
-                f"init_from={init_folder} (--init-from): {what}; with its seed the folder is split the same way",
-                stacklevel=4,
-            )
-
     # ---------------------------------------------------------------- checkpoints
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint from rank 0; never overwrites a good checkpoint with non-finite weights."""
-        if names := self._non_finite_names():
-            ending = "; the last good checkpoint is kept" if self.has_checkpoint else ""
-            what = f"step {self.step}: the update made weights non-finite in {names[0]}"
-            raise DivergedError(f"{what}. Try a smaller lr, clip=1 (--clip 1), or a warm-up{ending}")
-        tensors, numbers = checkpoint.optimizer_state(self.optimizer)
-        tensors = (
-            gather_classes(tensors, optimizer_shards(self.optimizer, self.model, tensors)) if self.shards else tensors
-        )
-        if self.ema is not None:
-            averages = gather_classes(self.ema.values, self.shards)
-            tensors.update({checkpoint.EMA_PREFIX + name: value for name, value in averages.items()})
-        weights = gather_classes(checkpoint.local_state_dict(self.model), self.shards)
-        if self.rank == 0:
-            state: dict[str, Any] = {
-                "epoch": self.epoch,
-                "step": self.step,
-                "seconds": self.seconds,
-                "best": self.best if math.isfinite(self.best) else None,
-                "plateau": self.plateau.state_dict(),
-                "mid_epoch": self.mid_epoch_state,
-                "precision": self.fabric.strategy.precision.state_dict(),
-                "optimizer": numbers,
-                "input_spec": self.inputs.input_spec,
-                "run": asdict(self.config),
-                "versions": versions(),
-            }
-            if (manifest := self.inputs.manifest) is not None:
-                state["manifest"] = {"images": manifest.counts(), "digest": manifest.digest()}
-            if self.inputs.packed_digest is not None:
-                state["packed"] = self.inputs.packed_digest
-            if isinstance(self.inputs, DatasetInputs):
-                state["dataset"] = self.inputs.fingerprint
-                state["sampler"] = self.inputs.batches.state_dict(mid_epoch=self.mid_epoch_state is not None)
-            if self.callbacks.callbacks:
-                state["callbacks"] = self.callbacks.state_dict()
-            checkpoint.save(folder, weights, tensors, state, keep_backup=folder.name == "last")
-        self.fabric.barrier()
-        self.has_checkpoint = True
-
-    def _non_finite_names(self) -> list[str]:
-        """Names of non-finite tensors that would be saved: parameters, the same on all ranks, then rank 0's others."""
-        state = checkpoint.local_state_dict(self.model)  # by all ranks, which may put a split head together
-        names = non_finite_parameters(self.model)
-        if self.shards and self._any_rank(bool(names)):  # ranks hold other classes
-            return names or ["the class weights of another process"]
-        if names or self.rank:
-            return names
-        averages = {} if self.ema is None else self.ema.values
-        wrong = checkpoint.non_finite_names(state) | checkpoint.non_finite_names(averages)
-        return sorted(wrong - self.initial_non_finite)
+        save_checkpoint(self, folder)
 
     def restore(self, folder: Path) -> None:
         """Restore a checkpoint."""
-        loaded = checkpoint.load(folder, state_bytes(self.model))
-        model, tensors, state = loaded[:3]
-        try:
-            run_files.check_training_state(state)
-            self._check_manifest(state, folder)
-            if isinstance(self.inputs, DatasetInputs):
-                check_fingerprint(state.get("dataset"), self.inputs.fingerprint, str(folder))
-                self.inputs.batches.load_state_dict(state.get("sampler"))
-            self.callbacks.load_state_dict(state.get("callbacks", ()))
-            checkpoint.restore_module(self.model, model, str(folder), loaded.sources)
-            if self.shards:
-                kept = [name for name in tensors if name.startswith("optimizer.")]
-                tensors = local_classes(tensors, optimizer_shards(self.optimizer, self.model, kept))
-                tensors = local_classes(tensors, {checkpoint.EMA_PREFIX + n: s for n, s in self.shards.items()})
-            checkpoint.restore_optimizer(self.optimizer, tensors, state["optimizer"])
-            if self.ema is not None:
-                self.ema.load(tensors, checkpoint.EMA_PREFIX)
-                checkpoint.check_finite(self.ema.values, loaded.ema_sources, self.initial_non_finite)
-            self.plateau.load_state_dict(state["plateau"])
-            self.fabric.strategy.precision.load_state_dict(state["precision"])
-            self.epoch, self.step, self.seconds = state["epoch"], state["step"], state["seconds"]
-            self.best = -math.inf if state["best"] is None else state["best"]
-            self.mid_epoch_state = state.get("mid_epoch")
-            if self.mid_epoch_state is not None and self.assign_new:  # an epoch may now have fewer steps
-                self.mid_epoch_state["step"] = min(self.mid_epoch_state["step"], self.steps_per_epoch)
-            self.has_checkpoint = True
-            if self.mid_epoch_state is not None:
-                self._begin_epoch()  # here, so that an invalid state is reported as an error of the checkpoint
-        except InputError:
-            raise
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise InputError(f"{folder}: not a checkpoint of this version ({error}); use an earlier one") from None
+        restore_checkpoint(self, folder)
 
     def resume_notes(self) -> list[str]:
         """State of the passed objects that a resumed run cannot restore bit for bit."""
@@ -257,33 +154,6 @@ class Trainer:
         if isinstance(self.inputs, DatasetInputs):
             notes += self.inputs.resume_notes()
         return [note for note in notes if note]
-
-    def _check_manifest(self, state: dict[str, Any], folder: Path) -> None:
-        """Raise InputError if the images differ from those of the checkpoint, as far as that is known."""
-        if state.get("packed") != self.inputs.packed_digest:
-            raise InputError(
-                f"{self.config.data}: holds other images, or in another order, than when the checkpoint was written"
-            )
-        if self.inputs.manifest is None:
-            return
-        kept = state.get("manifest")
-        if kept is None:
-            done = state["epoch"] * self.steps_per_epoch + (state.get("mid_epoch") or {"step": 0})["step"]
-            if self.inputs.is_legacy_split and done != state["step"]:
-                raise InputError(
-                    f"{folder}: {state['step']} steps in {state['epoch']} epochs, but an epoch now has "
-                    f"{self.steps_per_epoch}: the number of images has changed, and without a manifest it is unknown "
-                    "which were trained on"
-                )
-            return
-        name = f"{folder.parent.parent / 'manifest.csv'}"
-        if self.inputs.is_legacy_split:
-            raise InputError(f"{name}: missing, so it is unknown which images were trained on; restore a copy of it")
-        if kept["digest"] != self.inputs.manifest.digest() and not self.assign_new:
-            raise InputError(
-                f"{name}: assigns other images to training than when the last checkpoint was written; restore that "
-                "manifest, or use assign_new (--assign-new) to continue with this one"
-            )
 
     # ---------------------------------------------------------------- training
 
@@ -297,7 +167,7 @@ class Trainer:
         self.model.train()
         self.freezing.begin_epoch(self.epoch)
         config, batches = self.config, self.inputs.batches
-        sums, first = self._begin_epoch()
+        sums, first = self.begin_epoch()
         self.epoch_sums = sums
         start_time -= 0.0 if self.mid_epoch_state is None else self.mid_epoch_state["elapsed_seconds"]
         self.mid_epoch_state = None
@@ -350,7 +220,7 @@ class Trainer:
             line["mining"] = found
         return line
 
-    def _begin_epoch(self) -> tuple[EpochSums, int]:
+    def begin_epoch(self) -> tuple[EpochSums, int]:
         """Sums and first step of the epoch: empty and 0, or those of an interrupted epoch."""
         sums = EpochSums(self.fabric.device)
         if self.mid_epoch_state is None:
@@ -380,7 +250,8 @@ class Trainer:
         count = sum(parameter.numel() for parameter in self.model.parameters() if parameter.requires_grad)
         frozen = sum(parameter.numel() for parameter in self.model.parameters() if not parameter.requires_grad)
         size = f"{format_count(count)} parameters" + (f" and {format_count(frozen)} frozen" if frozen else "")
-        steps = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'} of {self.steps_per_epoch:,} steps"
+        per_epoch = f"{self.steps_per_epoch:,} step{'' if self.steps_per_epoch == 1 else 's'}"
+        steps = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'} of {per_epoch}"
         if self.step:
             steps += f", {self.step:,} steps done"
         head = f"{self.fabric.device}{processes}: {', '.join(parts)}; {len(inputs.class_names):,} classes"
@@ -404,19 +275,20 @@ class Trainer:
         """Pass the metrics of an epoch to the callbacks."""
         for on_epoch_end in self.callbacks.on_epoch_end:
             on_epoch_end(self, dict(line))
-        self.stop_requested = self._any_rank(self.stop_requested)
+        self.stop_requested = self.any_rank(self.stop_requested)
 
     def _should_stop(self, stop: StopRequest | None, is_check_step: bool) -> bool:
         """Whether to stop after this step; several processes decide together, at check steps only."""
         if self.fabric.world_size > 1 and not is_check_step:
             return False
-        if stop is not None and self._any_rank(stop.is_requested):
+        if stop is not None and self.any_rank(stop.is_requested):
             return True
         if self.callbacks.on_step_end:
-            self.stop_requested = self._any_rank(self.stop_requested)
+            self.stop_requested = self.any_rank(self.stop_requested)
         return self.stop_requested
 
-    def _any_rank(self, flag: bool) -> bool:
+    def any_rank(self, flag: bool) -> bool:
+        """Whether the flag is set on any process."""
         if self.fabric.world_size == 1:
             return flag
         return bool(distributed.all_reduce_sum(torch.tensor(float(flag), device=self.fabric.device)) > 0)
@@ -489,6 +361,7 @@ class Trainer:
                 self.model, x, y, self.step, loss, self.has_checkpoint, sums.describe_magnitudes()
             )
             raise DivergedError(message)
+        raise_deferred_errors()  # the sums above have waited for the device already
         return EpochProgress(loss, right, seen / (time.perf_counter() - start_time), self.train_metric)
 
     def probe(self) -> float:

@@ -330,7 +330,7 @@ def test_rand_augment_without_timm_or_with_nonsense_is_one_line(monkeypatch):
         rand_augment(images(), "rand-q7", 0)
     rand_augment_module._thread_local.__dict__.clear()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"timm's, which is not installed; pip install 'widemargin\[vision\]'"):
+    with pytest.raises(InputError, match=r"RandAugment needs timm: pip install 'widemargin\[vision\]'"):
         rand_augment(images(), POLICY, 0)
 
 
@@ -460,9 +460,9 @@ def test_the_seeds_evaluation_is_256_to_224_at_any_size():
     ({"erase": 1.5}, "erase=1.5 must be a probability from 0 to 1"),
     ({"mixup": -1.0}, "mixup=-1.0 must be a number of at least 0"),
     ({"size": -3}, "size=-3 must be a number of at least 0"),
-    ({"scale": (1.0, 0.8)}, "scale=(1.0, 0.8) must be two rising numbers"),
-    ({"scale": (0.5, 1.2)}, "scale=(0.5, 1.2) must be two rising numbers"),
-    ({"ratio": (0.0, 1.0)}, "ratio=(0.0, 1.0) must be two rising numbers"),
+    ({"scale": (1.0, 0.8)}, "scale=(1.0, 0.8) must be two increasing numbers"),
+    ({"scale": (0.5, 1.2)}, "scale=(0.5, 1.2) must be two increasing numbers"),
+    ({"ratio": (0.0, 1.0)}, "ratio=(0.0, 1.0) must be two increasing numbers"),
     ({"std": (0.2, 0.0, 0.2)}, "must be above 0 in every channel"),
     ({"eval_zoom": 0.5}, "eval_zoom=0.5 must be a number of at least 1"),
 ])  # fmt: skip

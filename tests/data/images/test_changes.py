@@ -34,13 +34,13 @@ def test_what_was_added_changed_and_removed_is_told(tmp_path):
         "manifest: 2 of 4 test images, 1 new (unassigned), 1 changed (left out), 2 removed, "
         "1 new class that the run does not know"
     )
-    assert changes.details()[0] == "  new: cat/new.png; --assign-new gives each a part"
+    assert changes.details()[0] == "  new: cat/new.png; assign_new gives each a part"
     assert changes.to_dict()["paths"]["changed"] == [tested[0]]
 
 
 def test_long_lists_are_cut_in_lines_and_files():
     changes = FolderChanges(9, 9, new=tuple(f"cat/{number}.png" for number in range(500)))
-    assert changes.details() == ["  new: cat/0.png, cat/1.png, cat/2.png and 497 more; --assign-new gives each a part"]
+    assert changes.details() == ["  new: cat/0.png, cat/1.png, cat/2.png and 497 more; assign_new gives each a part"]
     assert (changes.to_dict()["new"], len(changes.to_dict()["paths"]["new"])) == (500, 100)
 
 

@@ -92,7 +92,7 @@ def test_parts_of_a_folder(folder):
 @pytest.mark.parametrize(("spoil", "words"), [
     (lambda f: (f / "train" / "ant").mkdir(), "train: class 'ant' has no images (bmp, gif, jpeg"),
     (lambda f: (f / "test" / "dog").mkdir(), "test: class 'dog' has no images"),
-    (lambda f: fill(f / "test", {"yak": 1}), "such as 'yak', are not among the 3 to train on and the others are"),
+    (lambda f: fill(f / "test", {"yak": 1}), "such as 'yak', are not among the 3 training classes"),
     (lambda f: [p.rename(f / p.name) for p in (f / "test").iterdir()] and (f / "test" / "x.txt").write_text(""),
      "test: no folder per class in it"),
 ])  # fmt: skip
@@ -113,7 +113,7 @@ def test_no_folder_no_classes_one_class_one_image_are_one_line(tmp_path):
     with pytest.raises(InputError, match="only one class, 'cat', in it"):
         load_folder(tmp_path)
     fill(tmp_path, {"dog": 1})
-    with pytest.raises(InputError, match="one image per class leaves none to test on"):
+    with pytest.raises(InputError, match="one image per class leaves no test images"):
         load_folder(tmp_path)
 
 
@@ -299,7 +299,7 @@ def test_a_loop_over_a_folder_that_is_left_early_leaves_no_thread(folder):
 
 
 def test_a_folder_needs_a_size(folder):
-    with pytest.raises(InputError, match="say how large they are to be, with --input-size"):
+    with pytest.raises(InputError, match="choose their size with input_size"):
         FolderBatches(load_folder(folder).train, 2, Augment(), 0)
 
 

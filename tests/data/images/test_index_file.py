@@ -76,9 +76,9 @@ def test_a_manifest_knows_labels_that_were_changed_and_images_that_went(tmp_path
         ("path,label", ["a.png,red", "b.png,red"], "at least two"),
         ("path,label", ["a.png,red,train"], "3 cells"),
         ("path,label", ["../a.png,red"], "below the folder"),
-        ("path,label,split", ["a.png,red,trian"], "none of train, val and test"),
+        ("path,label,split", ["a.png,red,trian"], "must be train, val or test"),
         ("path,label,split", ["a.png,red,train", "a.png,blue,test"], "two splits"),
-        ("path,label,split", ["a.png,red,train", "b.png,blue,train"], "no image to test on"),
+        ("path,label,split", ["a.png,red,train", "b.png,blue,train"], "marks no row as test"),
         (
             "path,label,split",
             ["a.png,red,train", "b.png,blue,train", "c.png,green,test", "d.png,red,test"],
@@ -100,5 +100,5 @@ def test_mistakes_are_one_line_that_names_the_file(tmp_path, head, rows, said):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     path = write_index(tmp_path, "a.png,red", "b.png,blue")
     (tmp_path / "b.png").unlink()
-    with pytest.raises(InputError, match=r"b\.png.*is not there"):
+    with pytest.raises(InputError, match=r"b\.png.*was not found"):
         parts_of(path, None)

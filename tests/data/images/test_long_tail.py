@@ -11,7 +11,8 @@ from image_folders import class_counts, draw_manifest, fill_folder, paths_in, ta
 from widemargin.data.images.long_tail import long_tailed_counts, long_tailed_subset
 from widemargin.data.images.manifest import TEST, TRAIN, UNUSED
 from widemargin.data.images.sets import Images, load_images
-from widemargin.training.inputs import load_inputs, split_images
+from widemargin.training.input_splits import split_images
+from widemargin.training.inputs import load_inputs
 
 # imbalance 100 of CIFAR-10, as printed by the loader of LDAM-DRW (imbalance_cifar.py, get_img_num_per_cls)
 CIFAR10_100 = [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
@@ -48,9 +49,9 @@ def test_unequal_classes_keep_the_profile():
 @pytest.mark.parametrize(
     ("counts", "imbalance", "message"),
     [
-        ([50] * 3, 51, "imbalance=51 leaves no image of class 2 to train on; take a smaller imbalance"),
+        ([50] * 3, 51, "imbalance=51 leaves no training image of class 2; use a smaller value"),
         ([50, 0, 50], 2, "imbalance=2: there is no training image of class 1"),
-        ([50, 50], 0.5, "imbalance=0.5 must be a number of at least 1"),
+        ([50, 50], 0.5, "imbalance must be a number of at least 1, got 0.5"),
         ([50, 50], math.nan, "must be a number of at least 1"),
         ([50, 50], math.inf, "must be a number of at least 1"),
     ],
@@ -116,7 +117,7 @@ def test_a_folder_leaves_the_rest_unused(tmp_path):
 
 def test_a_folder_without_images_for_the_last_class(tmp_path):
     fill_folder(tmp_path, a=50, b=50, c=50)
-    with pytest.raises(wm.InputError, match="imbalance=100 leaves no image of 'c' to train on"):
+    with pytest.raises(wm.InputError, match="imbalance=100 leaves no training image of 'c'"):
         draw_manifest(tmp_path, imbalance=100)
 
 

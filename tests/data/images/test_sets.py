@@ -172,7 +172,7 @@ def test_class_names_come_from_the_sets_own_file(cifar100):
         (cifar100 / "fine_label_names.txt").write_text("\n".join(names[:99]))
         with pytest.raises(InputError) as caught:
             load_images("cifar100", cifar100)
-        assert "99 class names, 100 different ones are expected" in one_line(caught)
+        assert "99 class names, expected 100 different ones" in one_line(caught)
     finally:
         (cifar100 / "fine_label_names.txt").unlink()
 
@@ -238,9 +238,9 @@ def put(folder, files):
     ("cifar10", lambda data: b"", "0 bytes, 'cifar10' has 30,730"),
     ("mnist", lambda data: data[:-1], "cut short after 17 of the 18 bytes of 'mnist'"),
     ("mnist", lambda data: data + b"x", "longer than"),
-    ("mnist", lambda data: b"\0\0\x09" + data[3:], "no IDX file of"),
+    ("mnist", lambda data: b"\0\0\x09" + data[3:], "not the IDX file of"),
     ("mnist", lambda data: b"", "cut short after 0 of"),
-    ("mnist", lambda data: data[:7] + b"\xff" + data[8:], "no IDX file of"),
+    ("mnist", lambda data: data[:7] + b"\xff" + data[8:], "not the IDX file of"),
     ("fashion_mnist", lambda data: data[:-1] + b"\x0a", None),
 ])  # fmt: skip
 def test_a_damaged_file_is_one_line_that_names_it(small, tmp_path, name, spoil, words):
@@ -283,7 +283,7 @@ def test_a_missing_file_is_one_line(small, tmp_path):
 def test_names_and_folders_that_do_not_exist_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="did you mean 'cifar10'"):
         load_images("cifer10")
-    with pytest.raises(InputError, match=r"--data-dir: .* is not a folder"):
+    with pytest.raises(InputError, match=r"data_dir: .* is not a folder"):
         load_images("cifar10", tmp_path / "nowhere")
     monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match=r"WIDEMARGIN_DATA: .* is not a folder"):
@@ -410,7 +410,7 @@ def test_offline_is_one_line_with_the_address_and_what_to_do():
         load_images("cifar10")
     message = one_line(caught)
     assert "'cifar10': cannot download http://127.0.0.1:9/~kriz/cifar-10-binary.tar.gz: no connection" in message
-    assert message.endswith("give the folder that holds 'cifar-10-binary.tar.gz' with --data-dir")
+    assert message.endswith("pass the folder with 'cifar-10-binary.tar.gz' as data_dir")
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):

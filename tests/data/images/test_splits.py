@@ -80,7 +80,7 @@ def test_copies_alone_leave_nothing_to_test_on(tmp_path):
     for label in ("cat", "dog"):
         for number in range(5):
             write_image(tmp_path, f"{label}/{number}.png", label)
-    with pytest.raises(InputError, match="leaves none to test on"):
+    with pytest.raises(InputError, match="leaves no test images"):
         draw_manifest(tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_a_test_image_that_is_trained_on_is_excluded_and_told(tmp_path):
         "test/cat/000.png is train/cat/000.png"
     ]
     (tmp_path / "test" / "dog" / "own.png").write_text("dog 1")
-    with pytest.raises(InputError, match=r"no image is left to test on, .* test/cat/000.png is train/cat/000.png"):
+    with pytest.raises(InputError, match=r"no test images are left: .* test/cat/000.png is train/cat/000.png"):
         draw_manifest(tmp_path)
 
 
@@ -135,7 +135,7 @@ def test_unseen_classes_follow_from_their_names(tmp_path):
     assert len(before) == len(after) == 10
     assert len(before - after) <= 1
     assert unseen_classes(labels, replace(shares, seed=2), "here") != before
-    with pytest.raises(InputError, match="here has 3 classes: too few to keep some unseen"):
+    with pytest.raises(InputError, match="here has 3 classes: too few to hold some out"):
         unseen_classes(labels[:3], shares, "here")
     fill_folder(tmp_path, **dict.fromkeys(labels[:6], 5))
     write_image(tmp_path, "c00/copy.png", "c01 0")
@@ -193,7 +193,7 @@ def test_no_line_names_an_image_beside_itself():
 def test_a_pipe_or_a_broken_link_among_the_images_is_one_line(tmp_path):
     fill_folder(tmp_path, cat=5, dog=5)
     os.mkfifo(tmp_path / "cat" / "pipe.png")
-    with pytest.raises(InputError, match=r"pipe\.png: not a file but a pipe; remove it from among the images"):
+    with pytest.raises(InputError, match=r"pipe\.png: not a file but a pipe; remove it from the images"):
         load_folder(tmp_path)
     (tmp_path / "cat" / "pipe.png").unlink()
     manifest = draw_manifest(tmp_path)

@@ -273,9 +273,26 @@ def test_processes_leave_with_a_killed_first_one(folder):
     assert wait_until(lambda: all(map(has_ended, pids)))
 
 
+@pytest.mark.slow
+def test_a_script_needs_no_main_guard(folder, tmp_path):
+    """Processes that are started do not run the script again."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import widemargin as wm\n"
+        "print('started', flush=True)\n"
+        f"config = wm.TrainConfig({str(folder)!r}, 'fast(widths=(8, 8, 8))', 'softmax', input_size=32, batch_size=8,\n"
+        "    augment='timm(rand=rand-m9-mstd0.5-inc1)', epochs=1)\n"
+        "wm.train(config, 'run', quiet=True, workers=2)\n"
+    )
+    done = subprocess.run([sys.executable, script], check=False, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("started") == 1
+    assert (tmp_path / "run" / "record.json").exists()
+
+
 def test_images_in_memory_are_refused(folder_set, tmp_path, data_dir, capsys):
     images = Images("made", torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4) % 2, ("a", "b"))
-    with pytest.raises(InputError, match="--augment timm is for folders of image files; made is in memory") as caught:
+    with pytest.raises(InputError, match="augment='timm' is for folders of image files; made is in memory") as caught:
         TensorBatches(images, 2, build_augment("timm", folder_set, 8), 0)
     one_line(caught)
     words = ["train", "mnist", "fast", "softmax", "--augment", "timm", "--out", str(tmp_path / "run")]
@@ -288,7 +305,7 @@ def test_images_in_memory_are_refused(folder_set, tmp_path, data_dir, capsys):
 
 @pytest.mark.parametrize("options", [{"pad": 4}, {"flip": "alternating"}, {"scale": None}])
 def test_what_timm_does_not_do_is_one_line(options, folder_set):
-    with pytest.raises(InputError, match="timm's transforms crop by scale and flip at random") as caught:
+    with pytest.raises(InputError, match="timm=True crops by scale and flips at random") as caught:
         build_augment("timm", folder_set, 16, **options)
     one_line(caught)
 
@@ -309,7 +326,7 @@ def test_nonsense_and_a_missing_timm_are_one_line(folder_set, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, "timm.data", None)
             patch.setitem(sys.modules, module, None)
-            with pytest.raises(InputError, match=r"--augment timm needs timm: pip install \"widemargin\[vision\]\""):
+            with pytest.raises(InputError, match=r"augment='timm' needs timm: pip install \"widemargin\[vision\]\""):
                 next(FolderBatches(folder_set.train, 4, build_augment("timm", folder_set, SIZE), 0).iter_epoch(0))
     with pytest.raises(InputError, match="unknown option of an augmentation 'timm'"):
         build_augment("none", folder_set, timm=True)

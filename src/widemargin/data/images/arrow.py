@@ -4,10 +4,15 @@ The folder of a data set holds `state.json`, which lists its Arrow files, and `d
 folder with `dataset_dict.json` holds one such folder for each split. An image is a struct of `bytes` and `path`, of
 which `save_to_disk` fills the bytes. The files are not compressed, so that the bytes of an image lie in one piece: only
 their places are kept.
+
+A label is a `ClassLabel`, or a value (text or a whole number) in a column called label or class. A list of these
+(`Sequence`, `List`) is any number of labels; a list of booleans or of floats has a 0 or 1 for each label.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,29 +21,32 @@ from numpy.typing import NDArray
 
 from ...io.bounded import read_json
 from ...io.errors import InputError, format_value, shorten
-from .packed import MAX_SLICE_BYTES, PackedFiles, PackedPart, PackedSet, number_classes, open_packed_file
+from ..label_sets import LabelSet, as_label_set
+from .packed import MAX_SLICE_BYTES, PackedFiles, PackedPart, PackedSet, open_packed_file
+from .packed_labels import label_images, read_label_list, split_words
 
 _SPLITS = {"train": "train", "test": "test", "validation": "val", "valid": "val", "val": "val"}
+_LABEL_COLUMNS = ("label", "labels", "class", "classes")
 _MAX_FILES = 100_000
 
 
-def read_arrow_set(root: Path) -> PackedSet:
+def read_arrow_set(root: Path, label_separator: str | None = None) -> PackedSet:
     """A saved data set, or several as splits."""
     if not (root / "dataset_dict.json").is_file():
-        return PackedSet(root, "arrow", read_dataset(root))
+        return PackedSet(root, "arrow", read_dataset(root, label_separator))
     splits = _read(root / "dataset_dict.json").get("splits")
     if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
-        raise InputError(f"{root / 'dataset_dict.json'}: its splits are no list of names")
+        raise InputError(f"{root / 'dataset_dict.json'}: its splits are not a list of names")
     parts: dict[str, PackedPart] = {}
     for name in splits:
         if (part := _SPLITS.get(name)) is not None and part not in parts:
-            parts[part] = read_dataset(root / _plain_name(name, root / "dataset_dict.json"))
+            parts[part] = read_dataset(root / _plain_name(name, root / "dataset_dict.json"), label_separator)
     if "train" not in parts:
-        raise InputError(f"{root}: no split train; it has {shorten(', '.join(map(repr, splits)))}")
+        raise InputError(f"{root}: no split named train; it has {shorten(', '.join(map(repr, splits)))}")
     return PackedSet(root, "arrow", parts["train"], parts.get("test"), parts.get("val"))
 
 
-def read_dataset(folder: Path) -> PackedPart:
+def read_dataset(folder: Path, label_separator: str | None = None) -> PackedPart:
     """The images of one saved data set."""
     state = _read(folder / "state.json")
     listed = state.get("_data_files")
@@ -56,42 +64,87 @@ def read_dataset(folder: Path) -> PackedPart:
     file_index = np.repeat(np.arange(len(paths), dtype=np.int32), [len(offsets) for offsets, _, _ in found])
     offsets, sizes = (np.concatenate([part[k] for part in found]) for k in (0, 1))
     rows = np.concatenate([np.arange(len(part[0])) for part in found])
-    labels: list[Any] = [value for part in found for value in part[2]]
-    if not labels:
+    values: list[Any] = [value for part in found for value in part[2]]
+    if not values:
         raise InputError(f"{folder}: no images in it")
-    known = features[label].get("names") if isinstance(features[label], dict) else None
-    return PackedPart(
-        PackedFiles(paths, file_index, offsets, sizes, rows, "row "), *_name_classes(labels, known, folder)
-    )
+    images = PackedFiles(paths, file_index, offsets, sizes, rows, "row ")
+    return _label_rows(images, values, features[label], label_separator, f"{folder}, column {label}")
 
 
-def _name_classes(labels: list[Any], known: Any, folder: Path) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Classes by the names of a `ClassLabel`, else by the values."""
-    if isinstance(known, list) and known and all(isinstance(name, str) for name in known):
-        if not all(isinstance(value, int) and 0 <= value < len(known) for value in labels):
-            wrong = next(value for value in labels if not (isinstance(value, int) and 0 <= value < len(known)))
-            raise InputError(f"{folder}: a label is {format_value(wrong)}, of {len(known):,} classes")
-        numbers, y = np.unique(np.array(labels, np.int64), return_inverse=True)
-        return y.astype(np.int64), tuple(known[number] for number in numbers.tolist())
-    return number_classes([str(value) for value in labels])
+def _label_rows(images: PackedFiles, values: list[Any], feature: Any, separator: str | None, where: str) -> PackedPart:
+    """Classes by the names of a `ClassLabel`, else by the values themselves."""
+    item = _list_item(feature)
+    names = (feature if item is None else item).get("names")
+    known = tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
+    if item is not None:
+        labels = [_read_labels(value, item, f"{where}, row {row}") for row, value in enumerate(values)]
+        if not known:
+            return label_images(images, labels)
+        numbers = tuple(map(str, range(len(known))))
+        unknown = next((number for some in labels for number in some if number not in numbers), None)
+        if unknown is not None:
+            raise InputError(f"{where}: label {format_value(unknown)} is not one of its {len(known):,} classes")
+        return replace(label_images(images, labels, numbers), class_names=known)
+    wrong = [value for value in values if isinstance(value, bool) or not isinstance(value, str | int)]
+    if wrong:
+        raise InputError(f"{where}: the label {format_value(wrong[0])} is neither a number nor a string")
+    if known:
+        wrong = [value for value in values if not (isinstance(value, int) and 0 <= value < len(known))]
+        if wrong:
+            raise InputError(f"{where}: label {format_value(wrong[0])} is not one of its {len(known):,} classes")
+        used, y = np.unique(np.array(values, np.int64), return_inverse=True)
+        return PackedPart(images, y.astype(np.int64), tuple(known[number] for number in used.tolist()))
+    if separator is not None and all(isinstance(value, str) for value in values):
+        return label_images(images, [split_words(value, separator) for value in values])
+    return label_images(images, [str(value) for value in values])
+
+
+def _list_item(feature: Any) -> dict[str, Any] | None:
+    """What a column of lists holds lists of, in each of the three spellings of `datasets`; None for other columns."""
+    if isinstance(feature, list):
+        item = feature[0] if len(feature) == 1 else None
+    else:
+        is_list = isinstance(feature, dict) and feature.get("_type") in ("Sequence", "List", "LargeList")
+        item = feature.get("feature") if is_list else None
+    return item if isinstance(item, dict) else None
+
+
+def _read_labels(value: Any, item: dict[str, Any], where: str) -> LabelSet:
+    """The labels of a row of a column of lists."""
+    if not isinstance(value, list):
+        raise InputError(f"{where}: {format_value(value)} where other rows have a list of labels")
+    if str(item.get("dtype", "")).startswith(("bool", "float")):
+        found = as_label_set(np.array([math.nan if part is None else part for part in value]), where)
+        if found is None:
+            raise InputError(f"{where}: the labels {format_value(value)}, not a 0 or 1 for each of two or more labels")
+        return found
+    return read_label_list(value, where)
 
 
 def _find_columns(features: dict[str, Any], folder: Path) -> tuple[str, str]:
     """The columns of images and of labels."""
-    kinds = {name: one.get("_type") if isinstance(one, dict) else None for name, one in features.items()}
+    kinds = {name: _kind_of(feature) for name, feature in features.items()}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     if len(images) != 1:
         raise InputError(
-            f"{folder}: {len(images)} columns of images among {shorten(', '.join(features))}; one is wanted"
+            f"{folder}: {len(images)} columns of images among {shorten(', '.join(features))}; expected one"
         )
-    labels = [name for name, kind in kinds.items() if kind == "ClassLabel"] or [
-        name for name, kind in kinds.items() if kind == "Value" and name.lower() in ("label", "labels", "class")
-    ]
-    labels = [name for name in labels if name == "label"] or labels
+    classes = [name for name, kind in kinds.items() if kind == "ClassLabel"]
+    labels = [name for name in classes if _list_item(features[name]) is None] or classes
+    labels = labels or [name for name, kind in kinds.items() if kind == "Value" and name.lower() in _LABEL_COLUMNS]
+    labels = [name for name in (*classes, *labels) if name == "label"][:1] or labels
     if len(labels) != 1:
         has = f"several columns of labels ({shorten(', '.join(labels))})" if labels else "no column of labels"
-        raise InputError(f"{folder}: {has}; call the one to learn `label`")
+        raise InputError(f"{folder}: {has}; rename the one to use to `label`")
     return images[0], labels[0]
+
+
+def _kind_of(feature: Any) -> Any:
+    """The type of a column, of lists that of their items."""
+    item = _list_item(feature)
+    if item is not None:
+        return item.get("_type")
+    return feature.get("_type") if isinstance(feature, dict) else None
 
 
 def _read_arrow_file(path: Path, image: str, label: str) -> tuple[NDArray[np.int64], NDArray[np.int64], list[Any]]:
@@ -113,16 +166,12 @@ def _read_arrow_file(path: Path, image: str, label: str) -> tuple[NDArray[np.int
                 places = _find_bytes(pa, column, whole, path)
                 offsets.append(places[0])
                 sizes.append(places[1])
-                values = batch.column(batch.schema.get_field_index(label)).to_pylist()
-                wrong = [value for value in values if isinstance(value, bool) or not isinstance(value, str | int)]
-                if wrong:
-                    raise InputError(f"{path}: the label {format_value(wrong[0])} is neither a number nor a word")
-                labels += values
+                labels += batch.column(batch.schema.get_field_index(label)).to_pylist()
     except InputError:
         raise
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         why = shorten(" ".join(str(error).split()))
-        raise InputError(f"{path}: no Arrow file of `save_to_disk`, or a damaged one ({why})") from None
+        raise InputError(f"{path}: not an Arrow file of `save_to_disk`, or damaged ({why})") from None
     return np.concatenate(offsets), np.concatenate(sizes), labels
 
 
@@ -141,10 +190,10 @@ def _find_bytes(pa: Any, column: Any, whole: Any, path: Path) -> tuple[NDArray[n
     places: NDArray[np.int64] = bounds.astype(np.int64)
     start = 0 if data is None else data.address - whole.address
     if len(values) and not 0 <= start <= start + int(places[-1]) <= whole.size:
-        raise InputError(f"{path}: compressed; save the data set without compression")
+        raise InputError(f"{path}: compressed files are not read; save the data set without compression")
     sizes: NDArray[np.int64] = np.diff(places)
     if len(sizes) and int(sizes.max()) > MAX_SLICE_BYTES:
-        raise InputError(f"{path}: an image of {int(sizes.max()):,} bytes")
+        raise InputError(f"{path}: an image of {int(sizes.max()):,} bytes is too large")
     return start + places[:-1], sizes
 
 
@@ -154,12 +203,12 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     if not isinstance(found, dict):
-        raise InputError(f"{path}: not what `save_to_disk` writes")
+        raise InputError(f"{path}: not a file written by `save_to_disk`")
     return found
 
 
 def _plain_name(name: Any, where: Path) -> str:
-    """A file or folder directly in a data set's own folder: nothing that leads elsewhere."""
+    """A file or folder directly in a data set's own folder: no path that leaves it."""
     if not isinstance(name, str) or name in ("", ".", "..") or PurePath(name).name != name or "\0" in name:
-        raise InputError(f"{where}: {format_value(name)} must be the name of a file beside it")
+        raise InputError(f"{where}: {format_value(name)} must be the name of a file in the same folder")
     return name

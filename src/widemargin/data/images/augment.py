@@ -74,7 +74,7 @@ def normalize(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> Ten
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to a batch of images; the defaults do nothing but turn bytes into numbers in [0, 1]."""
+    """Augmentation of a batch of images; the defaults only convert bytes to floats in [0, 1]."""
 
     size: int = 0
     """Pixels along a side of what comes out; 0 leaves the images as large as they are."""
@@ -127,13 +127,15 @@ class Augment:
         for name, most in (("scale", 1.0), ("ratio", float("inf"))):
             pair = getattr(self, name)
             if pair is not None and not (len(pair) == 2 and 0 < pair[0] <= pair[1] <= most):
-                raise InputError(f"{name}={pair!r} must be two rising numbers above 0, of the scale at most 1")
+                raise InputError(f"{name}={pair!r} must be two increasing numbers above 0 (at most 1 for scale)")
         if min(self.std) <= 0:
             raise InputError(f"std={self.std!r} must be above 0 in every channel")
         if self.eval_zoom is not None and not self.eval_zoom >= 1.0:
             raise InputError(f"eval_zoom={self.eval_zoom!r} must be a number of at least 1")
         if self.timm and (self.scale is None or self.pad or self.flip == "alternating"):
-            raise InputError("timm's transforms crop by scale and flip at random; pad and alternating flips are ours")
+            raise InputError(
+                "timm=True crops by scale and flips at random: it cannot be combined with pad or alternating flips"
+            )
 
     @property
     def has_mixing(self) -> bool:
@@ -150,7 +152,7 @@ class Augment:
         return self.apply_after_crop(self.crop(x, source), indices, epoch, source)
 
     def crop(self, x: Tensor, source: RandomSource) -> Tensor:
-        """The first part: images of the size that is wanted."""
+        """First stage: crop or resize the images to their final size."""
         size, zoom = self.size or x.shape[2], self.zoom(x.shape[2])
         if self.scale is not None:
             return random_resized_crop(x, source, size, self.scale, self.ratio, self.interpolation)
@@ -161,7 +163,7 @@ class Augment:
         return centre_crop(resize(x, int(size * zoom), self.interpolation), size)
 
     def zoom(self, input_size: int) -> float:
-        """How much larger than `size` images of so many pixels are made before their centre is kept."""
+        """Ratio by which images are resized beyond `size` before the centre crop."""
         if not self.evaluation:
             return 1.0
         usual = DEFAULT_EVAL_ZOOM if self.size not in (0, input_size) else 1.0
@@ -170,7 +172,7 @@ class Augment:
     def apply_after_crop(
         self, x: Tensor, indices: Tensor, epoch: int, source: RandomSource
     ) -> tuple[Tensor, MixPartners | None]:
-        """The rest, once images have their size."""
+        """Second stage: everything after cropping."""
         if self.flip == "random":
             x = flip(x, source, self.hflip)
         elif self.flip == "alternating":
@@ -184,7 +186,7 @@ class Augment:
         return self.mix(x, source)
 
     def mix(self, x: Tensor, source: RandomSource) -> tuple[Tensor, MixPartners | None]:
-        """The last part: z-scores, mixed in pairs if they are to be."""
+        """Last stage: normalise, and mix pairs of images if mixup or CutMix is on."""
         if not self.has_mixing:
             return x, None
         return mix(x, source, self.mixup, self.cutmix, self.mix_prob, self.switch, self.mix_each)
@@ -208,7 +210,7 @@ _PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "paper": {"pad": 4, "flip": "random"},  # the paper's "+"
     "fast": {"pad": 2, "pad_mode": "reflect", "flip": "alternating"},  # the public CIFAR-10 speed runs'
-    "seed": {  # silent defaults of the seeds' training script
+    "seed": {  # defaults of the seeds' training script
         "scale": (0.08, 1.0),
         "flip": "random",
         "rand": "rand-m9-mstd0.5-inc1",

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from ...numerics.random import BatchSlice, make_generator, permutation
 from .augment import Augment
 from .sets import Images
@@ -34,7 +34,7 @@ ORDER_STREAM, STEP_STREAM = 0, 1  # purposes of generators: the order of an epoc
 
 @dataclass(frozen=True)
 class EpochSampler:
-    """Which samples a process has in which step; `batch_size` is that of one process."""
+    """Assigns samples to processes and steps; `batch_size` is that of one process."""
 
     num_samples: int
     batch_size: int
@@ -55,7 +55,7 @@ class EpochSampler:
         if len(self) == 0:
             share = f" in each of {self.world_size} processes" if self.world_size > 1 else ""
             raise InputError(
-                f"{self.num_samples} images make no batch of {self.batch_size}{share}; lower the batch size"
+                f"{self.num_samples} images are fewer than a batch of {self.batch_size}{share}; lower the batch size"
             )
 
     def __len__(self) -> int:
@@ -93,11 +93,11 @@ def make_sampler(y: Tensor, per_class: int, *sampler_args: Any, sampling: str = 
     """The order of samples with labels `y`: each once, by class, or P×K; `sampler_args` are `EpochSampler`'s."""
     if sampling != "uniform":
         if per_class or y.ndim == 2:
-            why = "images have several labels" if y.ndim == 2 else "per_class draws as many of each class already"
-            raise InputError(f"sampling={sampling} draws images by their class: {why}")
+            why = "images have several labels" if y.ndim == 2 else f"{spell_option('per_class')} already does"
+            raise InputError(f"{spell_option('sampling', sampling)} draws images by their class: {why}")
         return ClassSampler(len(y), *sampler_args, y=y, power=0.5 if sampling == "square_root" else 0.0)
     if per_class and y.ndim == 2:
-        raise InputError(f"per_class={per_class} wants images of one label each; here they have several")
+        raise InputError(f"{spell_option('per_class', per_class)} needs one label per image; these images have several")
     if per_class:
         return PKSampler(len(y), *sampler_args, y=y, per_class=per_class)
     return EpochSampler(len(y), *sampler_args)
@@ -123,7 +123,10 @@ class TensorBatches:
     ) -> None:
         if augment.timm:
             ours = "none, paper, fast or seed"
-            raise InputError(f"--augment timm is for folders of image files; {images.name} is in memory: take {ours}")
+            raise InputError(
+                f"{spell_option('augment', 'timm')} is for folders of image files; {images.name} is in memory: use "
+                f"{ours}"
+            )
         self.images, self.augment = images, augment
         options = (batch_size, seed, rank, world_size, repeated_augmentation, drop_last, shuffle)
         self.sampler = make_sampler(images.y, per_class, *options, sampling=sampling)
@@ -149,7 +152,7 @@ def collate_batch(x: Tensor, y: Tensor, mix: tuple[Tensor, Tensor] | None) -> Ba
 
 
 def prefetch(make_item: Callable[[int], T], steps: range, ahead: int = 1, threads: int = 1) -> Iterator[T]:
-    """`make_item(step)` of every step, the next `ahead` under way in threads; ends with a loop that leaves early."""
+    """Yield `make_item(step)` for every step; threads compute the next `ahead` items, and stop if the loop is left."""
     if not steps:
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="batches") as executor:
@@ -167,18 +170,18 @@ def prefetch(make_item: Callable[[int], T], steps: range, ahead: int = 1, thread
 
 
 def _limit_to_one_thread(executor: ThreadPoolExecutor, count: int) -> None:
-    """Let each thread compute on one core: more teams of torch's threads would fight the network's for the others."""
-    barrier = threading.Barrier(count)  # so that each thread comes here once
+    """Limit each worker thread to one core, so that it does not compete with the network for the others."""
+    barrier = threading.Barrier(count)  # so that each thread runs this once
 
     def set_one_thread() -> None:
-        torch.get_num_threads()  # a thread takes over the process's number when it first asks, not before
+        torch.get_num_threads()  # a thread copies the process's setting when it first asks for it
         torch.set_num_threads(1)
         barrier.wait()
 
     threads = torch.get_num_threads()
     for future in [executor.submit(set_one_thread) for _ in range(count)]:
         future.result()
-    torch.set_num_threads(threads)  # the number is each thread's own, but later threads begin with the last one set
+    torch.set_num_threads(threads)  # the setting is per thread, but new threads start with the last value set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,11 +230,15 @@ class PKSampler(EpochSampler):
     def __post_init__(self) -> None:
         whole = self.batch_size * self.world_size
         if self.per_class < 2:
-            raise InputError(f"per_class={self.per_class} must be at least 2: an image needs a partner of its class")
+            raise InputError(
+                f"{spell_option('per_class')} must be at least 2, because pairs need two images of a class"
+            )
         if whole % self.per_class:
-            raise InputError(f"a batch of {whole} images cannot hold {self.per_class} of each of its classes evenly")
+            raise InputError(f"a batch of {whole} images is not a multiple of {self.per_class} images per class")
         if self.repeated_augmentation > 1:
-            raise InputError("repeated augmentation does not go with batches of so many images per class")
+            raise InputError(
+                f"{spell_option('repeated_augmentation')} cannot be combined with {spell_option('per_class')}"
+            )
         super().__post_init__()
 
     @property
@@ -245,7 +252,7 @@ class PKSampler(EpochSampler):
         if not steps:
             able = int((groups > 0).sum())
             raise InputError(
-                f"a batch wants {self.classes_per_batch} classes of at least {self.per_class} images; {able} have them"
+                f"a batch needs {self.classes_per_batch} classes of at least {self.per_class} images; there are {able}"
             )
         return steps
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...io.errors import InputError, shorten
+from ...io.errors import InputError, shorten, spell_option
 from .decode import hash_file, hash_files
 from .folder import ImageFolderTree
 from .manifest import (
@@ -43,7 +43,7 @@ _PART_AFTER_REMOVAL = {TRAIN: REMOVED_TRAIN, VAL: REMOVED_TRAIN, TEST: REMOVED_T
 
 @dataclass(frozen=True)
 class FolderChanges:
-    """What differs from the manifest; where a file was not hashed, only a change of its size is noticed."""
+    """Differences between a folder and its manifest; of files that were not hashed only a new size is detected."""
 
     num_test: int
     """Test images of the manifest; `num_usable_test` of them are there, unchanged, and in one class."""
@@ -87,7 +87,10 @@ class FolderChanges:
         """A line with paths for each kind."""
         kinds = {"in two classes": self.duplicates, "new": self.new, "changed": self.changed, "removed": self.removed}
         kinds["new classes"] = self.new_classes
-        ends = {"new": "; --assign-new gives each a part", "in two classes": "; not tested on until one is removed"}
+        ends = {
+            "new": f"; {spell_option('assign_new')} gives each a part",
+            "in two classes": "; not tested on until one is removed",
+        }
         return [f"  {kind}: {format_paths(paths)}{ends.get(kind, '')}" for kind, paths in kinds.items() if paths]
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,12 +115,12 @@ class ManifestDiff:
 
     @property
     def lost_training_rows(self) -> list[ManifestRow]:
-        """Images that were trained on or chosen by, and are not what they were."""
+        """Training and validation images that have changed or are missing."""
         return [row for row in (*self.removed, *self.changed) if row.part in (TRAIN, VAL)]
 
 
 def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Collection[str] = PARTS) -> ManifestDiff:
-    """What has become of a folder; files of `hashed_parts` are read, of others only the size is looked at."""
+    """Compare a folder with its manifest; files of `hashed_parts` are hashed, of others only the size is compared."""
     labelled_files = tree.labelled_files()
     rows = [row for row in manifest.rows if row.part not in REMOVED_PARTS]
     for row in rows:
@@ -125,7 +128,7 @@ def diff_manifest(manifest: Manifest, tree: ImageFolderTree, hashed_parts: Colle
             said = f"{row.path} is of class {shorten(row.label)!r}"
             where = "lies in the folder of another" if tree.index_file is None else f"of another in {tree.index_file}"
             raise InputError(
-                f"{MANIFEST_NAME}: {said}, but {where}; it is not the manifest of {tree.index_file or tree.root}"
+                f"{MANIFEST_NAME}: {said}, but {where}; it does not belong to {tree.index_file or tree.root}"
             )
     there = [row for row in rows if row.path in labelled_files]
     sizes = [_file_size(labelled_files[row.path][0]) for row in there]
@@ -176,7 +179,7 @@ def update_manifest(
         dict.fromkeys(
             [
                 *manifest.rows_in(*REMOVED_PARTS),
-                # An image of a class that only chooses is never trained on, as one that was tested on.
+                # Images of classes that only select `best` are never trained on, like test images.
                 *(replace(row, part=_PART_AFTER_REMOVAL[row.part if row.label in trained else TEST]) for row in lost),
             ]
         )
@@ -216,7 +219,7 @@ def _current_rows(
     """Rows of the files that are there, by path: those that have changed with their new contents and parts."""
     kept = {row.path: row for row in diff.unchanged}
     seen = rows_by_content([*diff.unchanged, *removed_rows])
-    for row in sorted(diff.changed, key=lambda row: row.part == TEST):  # what is trained on is known first
+    for row in sorted(diff.changed, key=lambda row: row.part == TEST):  # training images come first
         content = hash_file(labelled_files[row.path][0])
         now = replace(row, size=content.size, sha256=content.sha256)
         if row.part not in (EXCLUDED, UNREADABLE):
@@ -239,7 +242,7 @@ def _no_longer_excluded_paths(rows: Sequence[ManifestRow], before: Mapping[str, 
 
 
 def _describe_update(rows: Sequence[ManifestRow], before: Mapping[str, ManifestRow], removed: int) -> str:
-    """What became of new, changed, formerly excluded and removed images."""
+    """Lines on what happened to new, changed, formerly excluded and removed images."""
     new = [row for row in rows if row.path not in before]
     pairs = [(row, before[row.path]) for row in rows if row.path in before]
     changed = [(row, was) for row, was in pairs if row.sha256 != was.sha256]
@@ -255,7 +258,7 @@ def _describe_update(rows: Sequence[ManifestRow], before: Mapping[str, ManifestR
 
 
 def _format_counts(words: Iterable[str]) -> str:
-    """How often each word comes, in brackets; nothing where there is none."""
+    """The count of each word, in parentheses; empty without words."""
     found = Counter(sorted(words))
     return f" ({', '.join(f'{count:,} {word}' for word, count in found.items())})" if found else ""
 
@@ -269,5 +272,5 @@ def format_paths(paths: Sequence[str], max_shown: int = _MAX_PATHS_SHOWN) -> str
 def _file_size(path: Any) -> int:
     try:
         return int(path.stat().st_size)
-    except OSError:  # a link that leads nowhere, a file that went this moment: not what it was
+    except OSError:  # a broken link, or a file that was deleted meanwhile: counts as changed
         return -1

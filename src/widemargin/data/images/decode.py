@@ -25,7 +25,7 @@ from ...io.errors import InputError
 from ...io.worker_pool import run_all
 from .packed import FileSlice
 
-# Asked for by name, for PIL guesses by content: an EPS file called .png would be handed to Ghostscript.
+# Formats are named, because PIL guesses by content: an EPS file called .png would be passed to Ghostscript.
 PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 MAX_PIXELS = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
@@ -44,25 +44,25 @@ _large_image_lock = threading.Lock()
 
 
 def open_image(path: ImageFile) -> BinaryIO:
-    """The bytes of an image, open for reading; one line where it is none, or larger than `MAX_IMAGE_FILE_BYTES`."""
+    """Open an image for reading; InputError if it is not a file or is larger than `MAX_IMAGE_FILE_BYTES`."""
     return BytesIO(path.read()) if isinstance(path, FileSlice) else open_regular_image(path)
 
 
 def open_regular_image(path: Path) -> BufferedReader:
-    """The same of an image that is a file of its own."""
+    """Open an image that is a file of its own, with the same checks."""
     try:
         return open_regular(path, MAX_IMAGE_FILE_BYTES)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except NotAFileError as error:
-        raise InputError(f"{error}; remove it from among the images") from None
+        raise InputError(f"{error}; remove it from the images") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); repair or remove it") from None
 
 
 @contextmanager
 def open_decoded_image(path: ImageFile) -> Iterator[Image.Image]:
-    """The image as RGB, upright, for as long as it is used; of large ones one at a time, whatever threads ask."""
+    """The image as RGB, upright, within the block; large images are decoded one at a time over all threads."""
     with open_image(path) as file, ExitStack() as stack:
         image = _decode_file(file, path, stack)
         file.close()
@@ -82,7 +82,7 @@ def read_image_bytes(data: bytes, name: str = "image") -> Image.Image:
 
 
 def find_header_problem(path: ImageFile) -> str | None:
-    """Why an image cannot be read, as far as its header shows, in one line; None where nothing is wrong with it."""
+    """One line on why an image cannot be read, judged by its header; None if the header is valid."""
     try:
         with open_image(path) as file, _one_line_errors(file, path), Image.open(file, formats=PIL_FORMATS) as opened:
             _check_size(opened, path)
@@ -92,7 +92,7 @@ def find_header_problem(path: ImageFile) -> str | None:
 
 
 def find_header_problems(paths: Sequence[ImageFile], workers: int | None = None) -> dict[int, str]:
-    """The places of images that cannot be read, with the reason; headers are read in parallel, pixels not decoded.
+    """Indices of images that cannot be read, with the reason; headers are read in parallel, pixels are not decoded.
 
     PIL reads headers in Python, where threads wait for each other: many images are shared among processes.
     """
@@ -127,7 +127,7 @@ def _check_size(opened: Image.Image, path: ImageFile) -> None:
 
 
 def _decode_file(file: BinaryIO, path: ImageFile, stack: ExitStack) -> Image.Image:
-    """What the file holds; its size is known from its header before anything is decoded."""
+    """Decode an image file; its size is checked in its header before anything is decoded."""
     with _one_line_errors(file, path), Image.open(file, formats=PIL_FORMATS) as opened:
         _check_size(opened, path)
         if opened.width * opened.height > _SERIAL_DECODE_PIXELS:
@@ -135,14 +135,14 @@ def _decode_file(file: BinaryIO, path: ImageFile, stack: ExitStack) -> Image.Ima
         opened.load()
         # Most JPEG files have no such tag, and looking for it takes a tenth of the time that decoding takes.
         if opened.format != "JPEG" or not _ORIENTATION_KEYS.isdisjoint(opened.info):
-            with suppress(Exception):  # a broken tag does not spoil the picture
+            with suppress(Exception):  # the pixels can be read although the tag is broken
                 ImageOps.exif_transpose(opened, in_place=True)
-        return opened if opened.mode == "RGB" else to_rgb(opened)  # PIL would copy what is RGB already
+        return opened if opened.mode == "RGB" else to_rgb(opened)  # PIL would copy an image that is RGB already
 
 
 @contextmanager
 def _one_line_errors(file: BinaryIO, path: ImageFile) -> Iterator[None]:
-    """Turn whatever goes wrong with an image into one line."""
+    """Turn any error of decoding into an InputError of one line."""
     try:
         yield
     except InputError:
@@ -150,8 +150,8 @@ def _one_line_errors(file: BinaryIO, path: ImageFile) -> Iterator[None]:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise InputError(f"{path}: more than {MAX_PIXELS:,} pixels; make it smaller or remove it") from None
     except MemoryError:
-        raise InputError(f"{path}: too little memory to unpack it; make it smaller or remove it") from None
-    except Exception as error:  # whatever a damaged file makes its decoder raise
+        raise InputError(f"{path}: not enough memory to decode it; make it smaller or remove it") from None
+    except Exception as error:  # decoders raise many types of errors for damaged files
         why = (" ".join(str(error).split()) or type(error).__name__).replace(repr(file), repr(path.name))
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
 
@@ -192,7 +192,7 @@ def resize_and_centre_crop(
     short = int(size * zoom)
     wide, tall = (max(short, int(short * side / min(image.size))) for side in image.size)
     left, top = round((wide - size) / 2), round((tall - size) / 2)
-    if wide * tall > MAX_PIXELS:  # a ribbon: only the middle of it, or the whole would fill the memory
+    if wide * tall > MAX_PIXELS:  # a very long image: resize only its middle, because the whole would fill the memory
         across, down = image.width / wide, image.height / tall
         box = (left * across, top * down, (left + size) * across, (top + size) * down)
         return np.asarray(image.resize((size, size), _pil_resampling(interpolation), box=box))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from ..label_sets import encode_label_sets
 from .decode import IMAGE_SUFFIXES, hash_files
 from .image_files import FolderImages, FolderSet
@@ -73,7 +73,7 @@ class ImageFolderTree:
         return found
 
     def check(self) -> None:
-        """Refuse, in one line, a folder that no run can begin with."""
+        """Raise InputError if no run can start on this folder."""
         if self.index_file is not None:
             self._check_index()
             return
@@ -126,8 +126,8 @@ class ImageFolderTree:
             strange = labels - known
             if strange and strange != labels:
                 raise InputError(
-                    f"{where}: of {len(labels):,} classes {what} {len(strange):,}, such as {min(strange)!r}, are not "
-                    f"among the {len(known):,} to train on and the others are; take all of them from there, or none"
+                    f"{where}: {len(strange):,} of {len(labels):,} classes {what}, such as {min(strange)!r}, are not "
+                    f"among the {len(known):,} training classes; either all of them or none must be"
                 )
 
     def _check_index(self) -> None:
@@ -135,7 +135,7 @@ class ImageFolderTree:
         place = self.index_file
         if self.missing:
             more = f" and {len(self.missing) - 1:,} more" if len(self.missing) > 1 else ""
-            raise InputError(f"{place}: {self.missing[0]}{more} is not there; paths are relative to {self.root}")
+            raise InputError(f"{place}: {self.missing[0]}{more} was not found; paths are relative to {self.root}")
         known = {part for label in self.train for part in self.split_label(label)}
         if self.label_separator is None:
             known = self.train_labels
@@ -147,14 +147,14 @@ class ImageFolderTree:
             return
         strange = sorted({part for label in self.test or {} for part in self.split_label(label)} - known)
         if strange:
-            raise InputError(f"{place}: the label {strange[0]!r} stands only at images to test on")
+            raise InputError(f"{place}: the label {strange[0]!r} occurs only in test images")
 
     def _relative_path(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
 
 
 def scan_folder(root: str | Path) -> ImageFolderTree:
-    """What lies in a folder of images."""
+    """List the images of a folder by class."""
     root = Path(root).expanduser()
     if not root.is_dir():
         raise InputError(f"{root} is not a folder of images")
@@ -245,8 +245,8 @@ def create_manifest(
     notes = describe_duplicates(rows)
     if not any(row.part == TEST for row in rows):
         if tree.test_folder is not None or unseen is not None:
-            raise InputError(f"{tree.root}: no image is left to test on, for {notes[0] if notes else 'there is none'}")
-        why = "one image per class leaves none to test on; add images or a folder"
+            raise InputError(f"{tree.root}: no test images are left{f': {notes[0]}' if notes else ''}")
+        why = "one image per class leaves no test images; add images or a folder"
         raise InputError(f"{tree.train_folder}: {why} {tree.root}/test")
     contents = hash_files(unreadable.values())
     rows += [
@@ -256,24 +256,29 @@ def create_manifest(
 
 
 def _check_given_split(tree: ImageFolderTree, split_config: SplitConfig) -> None:
-    """Refuse settings that do not go with the parts that are given, or with several labels per image."""
+    """Refuse settings that contradict the given parts, or that need one label per image."""
     if tree.held_out and split_config.val_fraction:
         where = f"{tree.root}/val" if tree.index_file is None else f"{tree.index_file}: its split val"
-        raise InputError(f"{where} and --val-fraction both hold images out; leave one out")
+        raise InputError(f"{where} and {spell_option('val_fraction')} both hold images out; omit one of them")
     if tree.is_open_set and split_config.unseen_class_fraction:
         raise InputError(
-            f"{tree.test_folder}: its classes are not those to train on already; leave --unseen-classes out"
+            f"{tree.test_folder}: its classes differ from the training classes already; omit "
+            f"{spell_option('unseen_classes')}"
         )
     if tree.has_split and tree.test is None:
-        raise InputError(f"{tree.index_file}: its column split names no image to test on; add test, or leave it empty")
+        raise InputError(
+            f"{tree.index_file}: its column split marks no row as test; mark some, or leave the column empty"
+        )
     if tree.label_separator is None:
         return
     for option, is_set in (
-        ("--unseen-classes", split_config.unseen_class_fraction > 0.0),
-        ("--imbalance", split_config.imbalance > 1.0),
+        ("unseen_classes", split_config.unseen_class_fraction > 0.0),
+        ("imbalance", split_config.imbalance > 1.0),
     ):
         if is_set:
-            raise InputError(f"{option} wants images of one label each; those of {tree.index_file} have several")
+            raise InputError(
+                f"{spell_option(option)} needs one label per image; those of {tree.index_file} have several"
+            )
 
 
 def _divide_by_rarest_label(tree: ImageFolderTree, files: list[UnassignedFile]) -> list[UnassignedFile]:
@@ -296,7 +301,9 @@ def split_folder_by_count(tree: ImageFolderTree, seed: int) -> FolderSet:
     """The parts as version 0.1.0 drew them, from the number of files: for its runs, which have no manifest."""
     tree.check()
     if tree.is_open_set:
-        raise InputError(f"{tree.test_folder}: classes that are not trained on; a run of version 0.1.0 has none")
+        raise InputError(
+            f"{tree.test_folder}: contains classes without training images, which a run of version 0.1.0 cannot have"
+        )
     classes = tuple(tree.train)
     place = {word: number for number, word in enumerate(classes)}  # a list would be searched for every image
 

@@ -20,7 +20,7 @@ from ...numerics.random import integers, normal
 
 GENERATED_NAME = "generated"
 _GRID = 4  # numbers along a side of a pattern, before it is enlarged
-_CHUNK_VALUES = 1 << 24  # pixels that are made at once
+_CHUNK_VALUES = 1 << 24  # pixels drawn at once
 _MAX_BYTES = 16 << 30
 
 

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from ...numerics.random import integers
 from .augment import Augment
 from .batches import Batch, collate_batch, make_sampler, prefetch
@@ -39,9 +39,14 @@ from .transforms import compute_crop_boxes, draw_crop_uniforms
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, the field's for photographs
 MAX_IN_MEMORY_BYTES = 2 << 30  # bytes
-_PREFETCHED_BATCHES = 3  # made ahead, so that a slow file does not keep the network waiting
-_IMAGES_PER_TASK = 8  # that a thread decodes at a time: handing over a task takes a while too
-_BATCH_THREADS = 2  # batches in the making: one is augmented while the files of the next one are decoded
+_PREFETCHED_BATCHES = 3  # batches prepared ahead, so that a slow file does not stall the network
+_IMAGES_PER_TASK = 8  # images a thread decodes per task, because scheduling a task takes time too
+_BATCH_THREADS = 2  # threads that prepare batches: one augments while files of the next batch are decoded
+
+
+def missing_size_error() -> InputError:
+    """Return the error for images of a folder without a common size."""
+    return InputError(f"images of a folder differ in size: choose their size with {spell_option('input_size')}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +71,7 @@ class FolderImages:
         return FolderImages(self.name, paths, self.y.index_select(0, rows), self.class_names)
 
     def fits_in_memory(self, size: int, max_bytes: int = MAX_IN_MEMORY_BYTES) -> bool:
-        """Whether the images at this size need no more than so many bytes."""
+        """Whether the images at this size need at most `max_bytes`."""
         return len(self) * 3 * size * size <= max_bytes
 
     def load_into_memory(
@@ -77,7 +82,7 @@ class FolderImages:
         workers: int | None = None,
         bad_images: dict[str, str] | None = None,
     ) -> Images:
-        """Every image decoded, its shorter side made `size` pixels and its middle kept.
+        """Decode all images, resize their shorter side to `size` pixels and crop the centre.
 
         With `bad_images` those that cannot be decoded are left out, and named there with the reason.
         """
@@ -148,7 +153,7 @@ class FolderBatches:
         bad_images: dict[str, str] | None = None,
     ) -> None:
         if not augment.size:
-            raise InputError("images of a folder differ in size: say how large they are to be, with --input-size")
+            raise missing_size_error()
         self.images, self.augment, self.workers = images, augment, workers or default_num_workers()
         self.on_bad_image, self.num_bad, self._lock = on_bad_image, 0, threading.Lock()
         self.bad_images: dict[str, str] = {} if bad_images is None else bad_images
@@ -220,7 +225,7 @@ class FolderBatches:
         return collate_batch(x, self.images.y.index_select(0, rows), mix)
 
     def _mend_batch(self, x: Tensor, rows: Tensor, problems: Sequence[str | None]) -> tuple[Tensor, Tensor]:
-        """The batch without the images that could not be decoded, or with others of it in their places."""
+        """Drop the images that could not be decoded, or replace them by other images of the batch."""
         bad = [place for place, problem in enumerate(problems) if problem is not None]
         if not bad:
             return x, rows
@@ -230,12 +235,12 @@ class FolderBatches:
             self.bad_images[str(self.images.paths[int(rows[place])])] = str(problems[place])
         good = [place for place, problem in enumerate(problems) if problem is None]
         if not good:
-            raise InputError(f"no image of a batch of {len(rows)} can be read, such as {problems[0]}")
+            raise InputError(f"none of the {len(rows)} images of a batch can be read, such as {problems[0]}")
         if self.on_bad_image == "drop":
             places = torch.tensor(good, dtype=torch.int64)
         else:
             places = torch.arange(len(rows))
-            for place in bad:  # the next one that can be read, the first again after the last
+            for place in bad:  # the next image of the batch that can be read, cyclically
                 places[place] = next((other for other in good if other > place), good[0])
         return x.index_select(0, places), rows.index_select(0, places)
 

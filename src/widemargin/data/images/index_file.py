@@ -25,7 +25,7 @@ REPEATED_ROWS_SEPARATOR = "\x1f"
 
 
 def scan_index_file(path: str | Path, label_separator: str | None = None) -> ImageFolderTree:
-    """The images that an index file names, by label; files that are not there are only remembered."""
+    """The images that an index file names, by label; missing files are listed in `missing`."""
     path = Path(path).expanduser()
     labels: dict[str, set[str]] = {}
     splits: dict[str, str] = {}
@@ -34,7 +34,7 @@ def scan_index_file(path: str | Path, label_separator: str | None = None) -> Ima
     for line, file, label, split in _read_parquet_rows(path) if is_parquet else _read_rows(path):
         where = f"{path}, {'row' if is_parquet else 'line'} {line}"
         if split is not None and SPLIT_NAMES.get(split.strip().lower()) is None:
-            raise InputError(f"{where}: split {format_value(split)} is none of train, val and test")
+            raise InputError(f"{where}: split {format_value(split)} must be train, val or test")
         part = SPLIT_NAMES[(split or "").strip().lower()]
         has_split |= bool(split and split.strip())
         words = {label.strip()} if label_separator is None else {word.strip() for word in label.split(label_separator)}
@@ -95,7 +95,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
             if not cells:
                 continue
             if len(cells) != len(head):
-                raise InputError(f"{path}, line {reader.line_num}: {len(cells)} cells, not {len(head)}")
+                raise InputError(f"{path}, line {reader.line_num}: {len(cells)} cells, expected {len(head)}")
             file = _normalize_path(cells[places["path"]], f"{path}, line {reader.line_num}")
             split = cells[places["split"]] if "split" in places else None
             yield reader.line_num, file, cells[places["label"]], split
@@ -108,7 +108,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
 
 
 def _read_parquet_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
-    """The same of a Parquet file; labels that are whole numbers are words of digits."""
+    """The same of a Parquet file; whole numbers are read as text."""
     from ..tabular.parquet import read_parquet_grid
     from ..tabular.table import MemoryBudget
 
@@ -127,7 +127,7 @@ def _read_parquet_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]
 def _label_text(label: object, where: str) -> str:
     if isinstance(label, float):
         if not label.is_integer():
-            raise InputError(f"{where}: the label {format_value(label)} is neither a word nor a whole number")
+            raise InputError(f"{where}: the label {format_value(label)} is neither a string nor a whole number")
         return str(int(label))
     return str(label)
 
@@ -135,7 +135,7 @@ def _label_text(label: object, where: str) -> str:
 def _find_columns(head: list[str], path: Path) -> dict[str, int]:
     if "path" not in head or "label" not in head:
         raise InputError(
-            f"{path}: an index file of images has the columns path, label and perhaps split, not "
+            f"{path}: an index file of images has the columns path, label and optionally split, not "
             f"{format_value(', '.join(head))}"
         )
     return {name: head.index(name) for name in COLUMNS if name in head}
@@ -145,7 +145,7 @@ def _normalize_path(text: str, where: str) -> str:
     """A path below the folder of the index file, with `/`."""
     parts = PurePosixPath(text.strip().replace(os.sep, "/")).parts
     if not parts:
-        raise InputError(f"{where}: no path")
+        raise InputError(f"{where}: the path is empty")
     if parts[0].startswith("/") or ".." in parts:
         raise InputError(f"{where}: {format_value(text)} must be a path below the folder of the index file")
     return PurePosixPath(*parts).as_posix()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from .sets import SamplesT, ranks_within_class
 
 
@@ -26,10 +26,12 @@ def long_tailed_counts(counts: Sequence[int], imbalance: float, class_names: Seq
     [5000, 2997, 1796, 1077, 645, 387, 232, 139, 83, 50]
     """
     if not 1.0 <= imbalance < math.inf:
-        raise InputError(f"imbalance={imbalance!r} must be a number of at least 1")
+        raise InputError(f"{spell_option('imbalance')} must be a number of at least 1, got {imbalance!r}")
     names = [f"class {c}" for c in range(len(counts))] if not class_names else [repr(name) for name in class_names]
     if 0 in counts:
-        raise InputError(f"imbalance={imbalance:g}: there is no training image of {names[list(counts).index(0)]}")
+        raise InputError(
+            f"{spell_option('imbalance', imbalance)}: there is no training image of {names[list(counts).index(0)]}"
+        )
     last = max(1, len(counts) - 1)
     divisors = [imbalance ** (c / last) for c in range(len(counts))]
     largest = min(math.floor(n * divisor) for n, divisor in zip(counts, divisors, strict=True))
@@ -37,7 +39,7 @@ def long_tailed_counts(counts: Sequence[int], imbalance: float, class_names: Seq
     for c, n in enumerate(wanted):
         if n < 1:
             raise InputError(
-                f"imbalance={imbalance:g} leaves no image of {names[c]} to train on; take a smaller imbalance"
+                f"{spell_option('imbalance', imbalance)} leaves no training image of {names[c]}; use a smaller value"
             )
     return wanted
 
@@ -45,7 +47,7 @@ def long_tailed_counts(counts: Sequence[int], imbalance: float, class_names: Seq
 def long_tailed_subset(images: SamplesT, imbalance: float, seed: int, class_names: Sequence[str]) -> SamplesT:
     """A long-tailed part of the images, drawn at random from every class; of one seed larger imbalances lie within."""
     if images.y.ndim == 2:
-        raise InputError(f"imbalance={imbalance:g} wants images of one label each; here they have several")
+        raise InputError(f"{spell_option('imbalance', imbalance)} needs one label per image; these images have several")
     rank, _ = ranks_within_class(images.y, seed)
     counts = torch.bincount(images.y, minlength=len(class_names)).tolist()
     wanted = torch.tensor(long_tailed_counts(counts, imbalance, class_names))

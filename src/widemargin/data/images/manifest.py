@@ -94,7 +94,7 @@ class Manifest:
             if total > MAX_MANIFEST_BYTES:
                 raise InputError(
                     f"{len(self.rows):,} images make a {MANIFEST_NAME} "
-                    f"of more than {MAX_MANIFEST_BYTES >> 20} MiB: too many"
+                    f"of more than {MAX_MANIFEST_BYTES >> 20} MiB, the limit"
                 )
             yield piece
 
@@ -119,7 +119,7 @@ def _parse_manifest_rows(reader: Iterator[list[str]], path: Path) -> Iterator[Ma
 
     def error_at_line(why: str) -> InputError:
         line = getattr(reader, "line_num", 0)
-        return InputError(f"{path}, line {line}: {why}; it was edited or damaged, take a copy of the original")
+        return InputError(f"{path}, line {line}: {why}; it was edited or damaged, restore the original")
 
     names: set[str] = set()
     try:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...io.bounded import BoundedReader, open_regular, read_bounded_file
-from ...io.errors import InputError
+from ...io.errors import InputError, spell_option
 from ..download import FetchError, atomic_write, cache_dir, fetch
 
 
@@ -226,7 +226,7 @@ def _read_class_names(entry: ImageSetEntry, folder: Path) -> tuple[str, ...]:
     names = tuple(read_bounded_file(path, MAX_CLASS_NAMES_BYTES).decode("utf-8", "replace").split("\n"))
     names = tuple(name.strip() for name in names if name.strip())
     if len(set(names)) != len(entry.class_names) or len(names) != len(entry.class_names):
-        raise InputError(f"{path}: {len(names)} class names, {len(entry.class_names)} different ones are expected")
+        raise InputError(f"{path}: {len(names)} class names, expected {len(entry.class_names)} different ones")
     return names
 
 
@@ -279,7 +279,7 @@ def _read_idx_array(
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     if data[: len(header)] != header[: len(data)]:
-        raise InputError(f"{path}: no IDX file of {' × '.join(map(str, shape))} bytes, as {entry.name!r} has it")
+        raise InputError(f"{path}: not the IDX file of {entry.name!r} ({' × '.join(map(str, shape))} bytes)")
     if len(data) != expected:
         why = f"cut short after {len(data):,} of" if len(data) < expected else "longer than"
         raise InputError(f"{path}: {why} the {expected:,} bytes of {entry.name!r}; download it again")
@@ -329,7 +329,7 @@ def read_originals(entry: ImageSetEntry, data_dir: str | Path | None = None) -> 
         try:
             return read_image_set(entry, cache_folder)
         except InputError:
-            pass  # a damaged file in the cache is nobody's work: it is fetched again
+            pass  # a damaged file in the cache is not the user's: download it again
     archives = [folder / name for folder in given for name in _packed_names(entry) if (folder / name).is_file()]
     return _fetch_into_cache(entry, cache_folder, archives[0] if archives and entry.file_format == "cifar" else None)
 
@@ -340,7 +340,7 @@ def candidate_folders(folders: tuple[str, ...], data_dir: str | Path | None) -> 
     `data_dir` and `WIDEMARGIN_DATA` may be its own folder, the one that holds it, or the parent of a folder `data` that
     does.
     """
-    for given, whose in ((data_dir, "--data-dir"), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
+    for given, whose in ((data_dir, spell_option("data_dir")), (os.environ.get("WIDEMARGIN_DATA"), "WIDEMARGIN_DATA")):
         if given:
             folder = Path(given).expanduser()
             if not folder.is_dir():
@@ -379,7 +379,7 @@ def _fetch_into_cache(entry: ImageSetEntry, cache_folder: Path, archive: Path | 
             except InputError as error:
                 first, *more = _packed_names(entry)
                 files = f"{first!r} and {len(more)} more" if more else repr(first)
-                remedy = f"download it elsewhere and give the folder that holds {files} with --data-dir"
+                remedy = f"download it elsewhere and pass the folder with {files} as {spell_option('data_dir')}"
                 raise InputError(f"data set {entry.name!r}: {error}; {remedy}") from None
         originals = read_image_set(entry, folder)
         for path in folder.iterdir():
@@ -441,7 +441,7 @@ def _unpack(entry: ImageSetEntry, archive: Path, folder: Path) -> None:
                 if member.size != sizes.get(name, member.size) or (
                     name not in sizes and member.size > MAX_CLASS_NAMES_BYTES
                 ):
-                    raise InputError(f"{archive}: {name} has {member.size:,} bytes, not those of {entry.name!r}")
+                    raise InputError(f"{archive}: {name} has {member.size:,} bytes, unlike that of {entry.name!r}")
                 content = pack.extractfile(member)
                 assert content is not None
                 with atomic_write(folder / name) as target:

@@ -31,7 +31,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """An image that is part of a file: where it lies, and what it is called there."""
+    """An image stored inside a larger file: its offset, size and name there."""
 
     file: Path
     offset: int
@@ -53,7 +53,7 @@ class FileSlice:
 
 
 def open_packed_file(path: Path) -> BinaryIO:
-    """A file that holds images, open for reading; one line where it is none."""
+    """Open a packed file for reading; InputError if it is missing or not a regular file."""
     try:
         return open_regular(path)
     except FileNotFoundError:
@@ -65,9 +65,9 @@ def open_packed_file(path: Path) -> BinaryIO:
 
 
 def read_span(file: BinaryIO, path: Path, offset: int, size: int) -> bytes:
-    """So many bytes from a place of a file, whatever other threads read; one line where the file ends before."""
+    """Read `size` bytes at `offset`, safe with threads; InputError if the file ends before."""
     if not 0 <= size <= MAX_SLICE_BYTES or offset < 0:
-        raise InputError(f"{path}: {size:,} bytes at {offset:,} are no image; the file is damaged")
+        raise InputError(f"{path}: {size:,} bytes at {offset:,} are not an image; the file is damaged")
     try:
         data = os.pread(file.fileno(), size, offset)
     except OSError as error:
@@ -79,7 +79,7 @@ def read_span(file: BinaryIO, path: Path, offset: int, size: int) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class PackedFiles(Sequence[FileSlice]):
-    """Many images in a few files: their places as arrays, and each as a `FileSlice` when it is asked for."""
+    """Images inside a few files: offsets and sizes as arrays; indexing returns a `FileSlice`."""
 
     files: tuple[Path, ...]
     file_index: NDArray[np.int32]
@@ -134,11 +134,16 @@ class PackedFiles(Sequence[FileSlice]):
 
 @dataclass(frozen=True, eq=False)
 class PackedPart:
-    """Images of one part of a set, with the number of each one's class among `class_names`."""
+    """Images of one part of a set, with the number of each one's class among `class_names`.
+
+    Where images have any number of labels, `y` is booleans [N, C].
+    """
 
     images: PackedFiles
-    y: NDArray[np.int64]
+    y: NDArray[np.int64] | NDArray[np.bool_]
     class_names: tuple[str, ...]
+    has_declared_labels: bool = False
+    """Whether the file itself lists all labels that an image may have, also those that none has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,19 +159,6 @@ class PackedSet:
     pair_files: tuple[Path, ...] = ()
     """Files of pairs (`lfw.bin`) that lie beside the images, to verify with."""
     notes: tuple[str, ...] = ()
-
-
-def number_classes(labels: Sequence[str] | NDArray[np.int64]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """The class of each image, from 0 on, and the names of the classes: numbers by size, words by the alphabet.
-
-    >>> number_classes(["10", "9", "10"])
-    (array([1, 0, 1]), ('9', '10'))
-    """
-    values = np.asarray(labels)
-    if values.dtype.kind == "U" and all(re.fullmatch("[0-9]{1,18}", word) for word in set(values.tolist())):
-        values = values.astype(np.int64)
-    names, y = np.unique(values, return_inverse=True)
-    return y.astype(np.int64), tuple(str(name) for name in names.tolist())
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -204,7 +196,7 @@ def is_packed_set(root: Path) -> bool:
 
 
 def packed_kinds(root: Path) -> Iterator[str]:
-    """The kinds that a path may be of: a file by how it ends, a folder by what lies directly in it."""
+    """The formats that a path may have: of a file by its suffix, of a folder by the files directly in it."""
     if not root.is_dir():
         if root.suffix == ".rec":
             yield "recordio"

@@ -29,7 +29,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...numerics.random import integers
 
-MIN_PIXELS_FOR_THREADS = 128 * 128  # below, Python's own work is all there is, and threads only wait for each other
+MIN_PIXELS_FOR_THREADS = 128 * 128  # below, Python overhead dominates and threads only wait for each other
 _thread_local = threading.local()
 
 
@@ -125,7 +125,7 @@ def _load_auto_augment_copy() -> ModuleType:
     timm = importlib.util.find_spec("timm")  # found, not imported
     path = Path(timm.origin).parent / "data" / "auto_augment.py" if timm and timm.origin else None
     if path is None or not path.is_file():
-        raise InputError("RandAugment is timm's, which is not installed; pip install 'widemargin[vision]'")
+        raise InputError("RandAugment needs timm: pip install 'widemargin[vision]'")
     spec = importlib.util.spec_from_file_location("widemargin_auto_augment", path)
     assert spec is not None
     assert spec.loader is not None

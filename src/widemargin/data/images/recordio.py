@@ -29,10 +29,10 @@ from .packed import (
     PackedPart,
     PackedSet,
     Span,
-    number_classes,
     open_packed_file,
     read_span,
 )
+from .packed_labels import number_classes
 
 MAGIC = 0xCED7230A
 _MAGIC_BYTES = struct.pack("<I", MAGIC)
@@ -45,14 +45,14 @@ _MAX_CLASS = 1 << 31
 
 
 class _Record(NamedTuple):
-    """The bytes of a record, and where the next one begins."""
+    """Spans of a record's bytes, and the offset of the next record."""
 
     spans: tuple[Span, ...]
     end: int
 
 
 class _ImageRecord(NamedTuple):
-    """Labels of a record, and where its image lies."""
+    """Labels of a record, and the spans of its image."""
 
     labels: tuple[float, ...]
     spans: tuple[Span, ...]
@@ -90,7 +90,9 @@ def _read_images(file: BinaryIO, path: Path) -> PackedPart:
             keep = (numbers >= 1) & (numbers < last)
             numbers, places = numbers[keep], places[keep]
             if not len(numbers):
-                raise InputError(f"{path}: record 0 says that images are the records below {last:,}; there are none")
+                raise InputError(
+                    f"{path}: record 0 says that images are the records below {last:,}, but there are none"
+                )
     offsets, sizes = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
     labels = np.empty(len(places), np.int64)
     more: dict[tuple[int, int], tuple[Span, ...]] = {}
@@ -108,7 +110,7 @@ def _read_images(file: BinaryIO, path: Path) -> PackedPart:
 
 def _whole_number(label: float, path: Path, number: int) -> int:
     if not (0 <= label < _MAX_CLASS and label == int(label)):
-        raise InputError(f"{path}, record {number}: its label {label!r} is no class number")
+        raise InputError(f"{path}, record {number}: its label {label!r} is not a class number")
     return int(label)
 
 
@@ -123,7 +125,7 @@ def _read_image_record(file: BinaryIO, path: Path, place: int, size: int, number
     labels = (label,)
     if flag:
         if flag > _MAX_LABELS or length < before + 4 * flag:
-            raise InputError(f"{where}: says that it has {flag:,} labels in {length:,} bytes; it is damaged")
+            raise InputError(f"{where}: claims {flag:,} labels in {length:,} bytes; it is damaged")
         labels = struct.unpack(f"<{flag}f", read_span(file, path, offset + before, 4 * flag))
         before += 4 * flag
     return _ImageRecord(labels, ((offset + before, length - before), *record.spans[1:]))
@@ -139,11 +141,11 @@ def _read_record(file: BinaryIO, path: Path, place: int, size: int, where: str) 
         magic, word = _RECORD.unpack(read_span(file, path, place, _RECORD.size))
         piece, length = word >> 29, word & ((1 << 29) - 1)
         if magic != MAGIC:
-            raise InputError(f"{where}: no record begins at byte {place:,}; is the index that of this file?")
+            raise InputError(f"{where}: no record begins at byte {place:,}; does the index belong to this file?")
         total += length
         end = place + _RECORD.size + length
         if total > MAX_SLICE_BYTES or end > size or len(spans) >= _MAX_PIECES:
-            raise InputError(f"{where}: says that it has {total:,} bytes, which it has not; it is damaged or cut off")
+            raise InputError(f"{where}: claims {total:,} bytes, more than there are; it is damaged or truncated")
         if (piece in (0, 1)) == bool(spans) or piece > 3:
             raise InputError(f"{where}: its pieces are out of order; it is damaged")
         spans.append((place + _RECORD.size, length))
@@ -174,12 +176,14 @@ def _read_index(path: Path, size: int) -> tuple[NDArray[np.int64], NDArray[np.in
     except (ValueError, OverflowError):
         raise InputError(f"{path}: an index has two whole numbers in each line, a record and its byte") from None
     if len(found) % 2:
-        raise InputError(f"{path}: an index has two whole numbers in each line; it is cut off")
+        raise InputError(f"{path}: an index has two whole numbers in each line; the last line is incomplete")
     numbers, places = found[0::2], found[1::2]
     if len(np.unique(numbers)) < len(numbers):
-        raise InputError(f"{path}: a record stands in it twice")
+        raise InputError(f"{path}: contains a record twice")
     if len(places) and not 0 <= int(places.min()) <= int(places.max()) < size:
-        raise InputError(f"{path}: names byte {int(places.max()):,} of a file of {size:,}; it is that of another file")
+        raise InputError(
+            f"{path}: names byte {int(places.max()):,} of a file of {size:,} bytes; it belongs to another file"
+        )
     order = np.argsort(numbers, kind="stable")
     return numbers[order], places[order]
 

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...io.bounded import check_zip_size, read_bounded_file, read_zip_member
-from ...io.errors import InputError, unknown_name_error
+from ...io.errors import InputError, spell_option, unknown_name_error
 from ...numerics.random import permutation
 from ..download import FetchError, cache_dir, fetch
 from ..label_sets import rarest_labels
@@ -158,7 +158,9 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
 
     def make_part(pair: PixelsAndLabels) -> Images:
         x, y = pair
-        pixels = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch shares memory, which bytes must not
+        pixels = torch.from_numpy(
+            x if x.flags.writeable else x.copy()
+        )  # torch shares the array's memory; bytes are read-only
         return Images(entry.name, pixels, torch.from_numpy(y), originals.class_names)
 
     return ImageSet(entry.name, make_part(originals.train), make_part(originals.test), entry.mean, entry.std)
@@ -209,14 +211,15 @@ def _load_omniglot_arrays(folders: list[Path]) -> OmniglotArrays:
                 fetch(_OMNIGLOT_URL + name, cache_folder / name, max_bytes=_MAX_OMNIGLOT_ARCHIVE_BYTES)
             except FetchError as error:
                 raise InputError(
-                    f"omniglot: {error}; put {' and '.join(OMNIGLOT_ARCHIVES)} into a folder and give it"
+                    f"omniglot: {error}; put {' and '.join(OMNIGLOT_ARCHIVES)} into a folder and pass it as "
+                    f"{spell_option('data_dir')}"
                 ) from None
     try:
         return _sort_and_check_omniglot(_read_omniglot_archives(cache_folder), cache_folder)
-    except InputError as error:  # what was fetched is not what it should be: it must not stay
+    except InputError as error:  # the download is not the expected data: delete it
         for name in OMNIGLOT_ARCHIVES:
             (cache_folder / name).unlink(missing_ok=True)
-        raise InputError(f"{error}; what was downloaded is deleted, the same command fetches it again") from None
+        raise InputError(f"{error}; the download was deleted, run again to repeat it") from None
 
 
 def _read_omniglot_npz(path: Path) -> OmniglotArrays:
@@ -239,7 +242,7 @@ def _read_omniglot_archives(folder: Path) -> OmniglotArrays:
     ]
     drawings = sorted({key: image for data, where in archives for key, image in _iter_drawings(data, where)}.items())
     if not drawings:
-        raise InputError(f"{folder}: no drawings in {' and '.join(OMNIGLOT_ARCHIVES)}")
+        raise InputError(f"{folder}: no drawings found in {' and '.join(OMNIGLOT_ARCHIVES)}")
     names = tuple(sorted({character for (character, _), _ in drawings}))
     place = {name: k for k, name in enumerate(names)}
     images = np.stack([image for _, image in drawings])
@@ -258,7 +261,7 @@ def _iter_drawings(data: bytes, where: str) -> Iterator[tuple[tuple[str, int], N
                 if not entry.filename.endswith(".png") or len(parts) < 3 or entry.file_size > 1 << 16:
                     continue
                 with Image.open(io.BytesIO(read_zip_member(archive, entry)), formats=("PNG",)) as picture:
-                    # Known before a small file unpacks to a large picture.
+                    # checked before a small file unpacks to a large picture
                     fits = picture.size == (_OMNIGLOT_SIDE, _OMNIGLOT_SIDE)
                     pixels = np.asarray(picture.convert("L")) if fits else None
                 if pixels is not None:
@@ -284,7 +287,7 @@ def _sort_and_check_omniglot(arrays: OmniglotArrays, where: Path) -> OmniglotArr
         raise InputError(
             f"{where}: {images.shape[0]} images of {len(names)} characters, Omniglot has {_OMNIGLOT_COUNT} of 242"
         )
-    ranked = sorted(range(len(names)), key=names.__getitem__)  # whatever order a file has them in
+    ranked = sorted(range(len(names)), key=names.__getitem__)  # independent of the order in the file
     labels = np.argsort(ranked)[labels]
     order = np.lexsort((drawer, labels))
     arrays = images[order], labels[order], drawer[order], tuple(names[k] for k in ranked)
@@ -341,12 +344,15 @@ def _load_orl_pixels(folders: list[Path]) -> NDArray[np.uint8]:
         try:
             fetch(_ORL_URL, cache_path, max_bytes=_MAX_ORL_ARCHIVE_BYTES)
         except FetchError as error:
-            raise InputError(f"orl_faces: {error}; put the folder orl_faces (s1/1.pgm …) somewhere") from None
+            raise InputError(
+                f"orl_faces: {error}; put the folder orl_faces (s1/1.pgm …) into a folder and pass that as "
+                f"{spell_option('data_dir')}"
+            ) from None
     try:
         return _read_orl_archive(cache_path)
-    except InputError as error:  # what was fetched is not what it should be: it must not stay
+    except InputError as error:  # the download is not the expected data: delete it
         cache_path.unlink(missing_ok=True)
-        raise InputError(f"{error}; what was downloaded is deleted, the same command fetches it again") from None
+        raise InputError(f"{error}; the download was deleted, run again to repeat it") from None
 
 
 def _orl_file_names() -> list[str]:
@@ -361,7 +367,7 @@ def _read_pgm_bytes(path: Path) -> bytes:
     try:
         return read_bounded_file(path, len(_PGM_HEADER) + 2 * ORL_WIDTH * ORL_HEIGHT)
     except InputError as error:
-        raise InputError(f"{error}; orl_faces has 40 × 10 pictures") from None
+        raise InputError(f"{error}; orl_faces has 40 × 10 images") from None
 
 
 def _read_orl_archive(path: Path) -> NDArray[np.uint8]:
@@ -379,7 +385,7 @@ def _read_orl_archive(path: Path) -> NDArray[np.uint8]:
             raise
         raise InputError(f"{path}: the archive cannot be read ({error}); delete it and fetch it again") from None
     if lacking := sorted(wanted - set(found)):
-        raise InputError(f"{path}: {lacking[0]} is missing; orl_faces has 40 × 10 pictures")
+        raise InputError(f"{path}: {lacking[0]} is missing; orl_faces has 40 × 10 images")
     return _check_and_stack_orl(found, path)
 
 

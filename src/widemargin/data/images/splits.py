@@ -154,7 +154,7 @@ def find_cross_class_duplicates(rows: Sequence[ManifestRow]) -> list[tuple[Manif
 
 
 def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str) -> frozenset[str]:
-    """The classes that training never sees: first in a ranking by their names, so that a new class moves few."""
+    """Draw the unseen classes by a keyed hash of their names, so that adding a class changes few of them."""
     count = count_unseen(len(names), split_config.unseen_class_fraction, where)
     order = sorted(
         names, key=lambda name: _rank_key(f"unseen {split_config.seed}", name.encode("utf-8", "surrogateescape"))
@@ -163,11 +163,11 @@ def unseen_classes(names: Collection[str], split_config: SplitConfig, where: str
 
 
 def count_unseen(total: int, fraction: float, where: str, name: str = "unseen_classes") -> int:
-    """How many of so many classes are unseen: two at least, and two at least are seen."""
+    """Number of unseen classes: at least two, and at least two remain seen."""
     if not 0.0 < fraction < 1.0:
         raise InputError(f"{name}={fraction!r} must lie between 0 and 1, neither included")
     if total < 4:
-        raise InputError(f"{where} has {total} classes: too few to keep some unseen (at least 4)")
+        raise InputError(f"{where} has {total} classes: too few to hold some out (at least 4)")
     return min(max(round(fraction * total), 2), total - 2)
 
 
@@ -187,7 +187,7 @@ def hold_out_classes(manifest: Manifest, fraction: float, seed: int, where: str)
 
 
 def describe_duplicates(rows: Iterable[ManifestRow], new_paths: Collection[str] | None = None) -> list[str]:
-    """Lines about contents that stand more than once, one of each kind; or nothing.
+    """Lines on contents that occur more than once, one line per kind of duplicate.
 
     With `new_paths` only the rows of these paths are described, with whichever row has the same content.
     """
@@ -236,7 +236,7 @@ def _describe_same_content(pairs: Sequence[tuple[ManifestRow, ManifestRow]], wha
     """A line about rows that have the contents of others, of which the first is named."""
     row, other = pairs[0]
     whose = other.path
-    if other.part in REMOVED_PARTS:  # its path is free, or holds something else
+    if other.part in REMOVED_PARTS:  # its path is unused now, or has another content
         when = "the run was trained" if other.part == REMOVED_TRAIN else "it was a test image"
         whose = f"what {other.path} was when {when}"
     have = "an image has" if len(pairs) == 1 else f"{len(pairs):,} images have"
@@ -255,7 +255,7 @@ def _part_of_known(same: Sequence[ManifestRow], label: str, side: str) -> str:
 
 
 def contents_of_two_labels(images: Iterable[ManifestRow | UnassignedFile]) -> set[str]:
-    """Hashes of the contents that stand under more than one label."""
+    """Hashes of contents that occur under more than one label."""
     label: dict[str, str] = {}
     return {image.sha256 for image in images if label.setdefault(image.sha256, image.label) != image.label}
 
@@ -283,7 +283,7 @@ def _choose_by_rank(
         taken = {row.sha256 for row in there if row.part == part}
         if not taken and not inside and len(sizes) > 1:
             inside = set([content for content in order if content in new][:1])
-        if inside and not sizes.keys() - inside - taken:  # a class keeps something to train on
+        if inside and not sizes.keys() - inside - taken:  # every class keeps a training image
             inside.remove(next(content for content in reversed(order) if content in inside))
         chosen |= {file.path for file in mine if file.sha256 in inside}
     return chosen
@@ -337,8 +337,8 @@ def _group_by_label(images: Iterable[RowOrFileT], labels: set[str]) -> dict[str,
 
 
 def _rank_key(purpose: str, content: bytes) -> bytes:
-    """Where something stands in a ranking: a number that depends on itself, the purpose and the seed alone.
+    """Sort key of a ranking: a hash that depends on the content, the purpose and the seed only.
 
-    Another word for a purpose would draw other parts.
+    A different `purpose` gives a different ranking.
     """
     return hashlib.blake2b(content, key=purpose.encode(), digest_size=16).digest()

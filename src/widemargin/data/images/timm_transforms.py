@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import multiprocessing
+import os
 import random
 import signal
 from collections.abc import Callable, Sequence
@@ -24,8 +25,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ...io.errors import InputError
-from ...io.worker_pool import block_sigint, end_with_parent
+from ...io.errors import InputError, spell_option
+from ...io.worker_pool import block_sigint, end_with_parent, hide_main_module
 from .augment import Augment
 from .decode import ImageFile, read_image
 from .rand_augment import patch_posterize
@@ -66,10 +67,10 @@ def make_timm_transform(augment: Augment) -> Callable[[Image.Image], Tensor]:
 
 def _import_timm(module: str) -> Any:
     try:
-        importlib.import_module("widemargin.models.torchvision_compat")  # first, see there
+        importlib.import_module("widemargin.models.torchvision_compat")  # before timm, see its docstring
         return importlib.import_module(module)
     except ImportError:
-        raise InputError('--augment timm needs timm: pip install "widemargin[vision]"') from None
+        raise InputError(f'{spell_option("augment", "timm")} needs timm: pip install "widemargin[vision]"') from None
 
 
 class TimmImageLoader:
@@ -86,7 +87,7 @@ class TimmImageLoader:
         x = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
         chunk_size = max(1, min(8, len(paths) // (4 * self.workers)))
         try:
-            with block_sigint():  # it is here that processes are started
+            with block_sigint():  # a process that is missing is started here
                 found = self._get_executor().map(
                     _load_and_transform, repeat(self.augment), paths, seeds, chunksize=chunk_size
                 )
@@ -102,9 +103,12 @@ class TimmImageLoader:
 
     def _get_executor(self) -> ProcessPoolExecutor:
         if self._executor is None:
-            make_timm_transform(self.augment)  # a mistake is an error here, before any process is started
+            make_timm_transform(self.augment)  # report invalid options here, before any process is started
             spawn = multiprocessing.get_context("spawn")  # safe with the threads of torch, the same on every system
             self._executor = ProcessPoolExecutor(self.workers, mp_context=spawn, initializer=_init_worker)
+            with hide_main_module(), block_sigint():  # a script needs no `if __name__ == "__main__"`
+                for _ in range(self.workers):
+                    self._executor.submit(os.getpid)  # each starts a process
         return self._executor
 
 
@@ -112,8 +116,8 @@ class TimmImageLoader:
 
 
 def _init_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends this one
-    end_with_parent(None)  # one that is killed cannot end the others, and they would wait for work for ever
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles the interrupt and stops this one
+    end_with_parent(None)  # a parent that is killed cannot stop its workers, which would wait forever
     torch.set_num_threads(1)
     patch_posterize(_import_timm("timm.data.auto_augment"))
 
@@ -128,5 +132,5 @@ def _load_and_transform(augment: Augment, path: ImageFile, seed: int) -> NDArray
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  as timm draws
     torch.manual_seed(seed)
-    array: NDArray[np.float32] = transform(image).numpy()  # a tensor would be handed over by a file, not by value
+    array: NDArray[np.float32] = transform(image).numpy()  # a tensor would be sent through a shared file
     return array

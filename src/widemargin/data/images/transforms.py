@@ -23,17 +23,17 @@ BOX_ATTEMPTS = 10  # boxes drawn per image until one fits, as the field's random
 
 
 def cast_like(values: Tensor, x: Tensor) -> Tensor:
-    """Computed floats in the dtype of x; bytes are rounded."""
+    """Cast floats to the dtype of x; values are rounded for bytes."""
     return values.to(x.dtype) if x.is_floating_point() else values.round().clamp(0, 255).to(x.dtype)
 
 
 def broadcast_per_image(values: Tensor, x: Tensor) -> Tensor:
-    """One number per image [N], ready to meet x [N, C, H, W]."""
+    """Reshape one number per image [N] for broadcasting with x [N, C, H, W]."""
     return values.to(x.device).view(-1, 1, 1, 1)
 
 
 def pad_crop(x: Tensor, source: RandomSource, padding: int = 4, mode: str = "zeros") -> Tensor:
-    """Each image cut out at a random place of its padded self, at its own size."""
+    """Pad each image and crop it to its own size at a random position."""
     n, _, height, width = x.shape
     shift = integers(source, n, 2 * padding + 1, 2).to(x.device)
     padded = _pad(x, padding, mode)
@@ -53,7 +53,7 @@ def _pad(x: Tensor, padding: int, mode: str) -> Tensor:
         return F.pad(x, (padding,) * 4)
     if padding >= min(x.shape[2:]):
         raise InputError(f"reflecting {padding} pixels needs images larger than that, got {list(x.shape[2:])}")
-    for dim in (2, 3):  # by index: torch's own reflection knows no bytes
+    for dim in (2, 3):  # by index, because torch's reflection padding does not support bytes
         size = x.shape[dim]
         places = torch.arange(-padding, size + padding, device=x.device).abs()
         places = torch.where(places >= size, 2 * (size - 1) - places, places)
@@ -98,7 +98,9 @@ def random_resized_crop(
     top, left, tall, wide = compute_crop_boxes(draw_crop_uniforms(source, n), height, width, scale, ratio)
     across = _resampling_weights(left, wide, width, size, interpolation).to(x.device)
     down = _resampling_weights(top, tall, height, size, interpolation).to(x.device)
-    with torch.autocast(x.device.type, enabled=False):  # pixels are whole numbers, which bfloat16 does not tell apart
+    with torch.autocast(
+        x.device.type, enabled=False
+    ):  # pixel coordinates are integers, which bfloat16 cannot represent exactly
         rows = torch.bmm(x.to(torch.float32).reshape(n, channels * height, width), across.transpose(1, 2))
         rows = rows.view(n, channels, height, size).transpose(1, 2).reshape(n, height, channels * size)
         return cast_like(torch.bmm(down, rows).view(n, size, channels, size).transpose(1, 2), x)
@@ -205,7 +207,7 @@ def erase(
     tall, wide = (share * aspect).sqrt().round(), (share / aspect).sqrt().round()
     fits = (tall < height) & (wide < width)
     first = fits.to(torch.uint8).argmax(1, keepdim=True)
-    hit = torch.nonzero((gate < p) & fits.any(1)).squeeze(1)  # in the whole batch: its noise is drawn for all
+    hit = torch.nonzero((gate < p) & fits.any(1)).squeeze(1)  # noise is drawn for the whole batch
     size = (channels, height, width)
     if x.is_floating_point():
         noise = normal(rows.generator, len(hit), *size)
@@ -260,7 +262,7 @@ def mix(
     left, right = (centre - (wide / 2).floor()).clamp(min=0), (centre + ((wide + 1) / 2).floor()).clamp(max=width)
     box = _box_masks(top, bottom, left, right, height, width)
     stays = torch.where(cut, 1 - box.float().mean((1, 2, 3)), lam)
-    # One formula for both: how much of each pixel stays. With 0 and 1 it copies exactly.
+    # One formula for both: the weight of each pixel; 0 and 1 copy exactly.
     keep = torch.where(cut.view(-1, 1, 1, 1), (~box).float(), broadcast_per_image(lam, lam)).to(x.device)
     partner = partners(n).to(x.device)
     values = x if x.is_floating_point() else x.to(torch.float32)
