@@ -19,10 +19,12 @@ BENCHMARKS = {
     "table_verdicts": "contradictions between compare's verdicts with default and with tuned settings",
     "table_reading": "reading a CSV file of 200,000 rows, compared with Python's csv, pandas and pyarrow",
     "table_settings": "MNIST as a table and 5,000 columns of 300 rows: losses with the rule and with other settings",
+    "shortcuts": "what branches on tensor values save on a CPU, one by one",
     "serve": "requests per second of `widemargin serve` against the bare model",
     "table_speed": "a table of 100,000 rows, against scikit-learn's network of the same sizes",
     "table_large": "a table of a million rows streamed from Parquet, against histogram gradient boosting",
     "protocol": "selection of compare's default MLPConfig on inner folds",
+    "estimator_checks": "scikit-learn's own checks of MarginClassifier with every loss",
     "coverage": "coverage of the intervals of verification",
     "gallery": "search in a gallery on disk against a bare matrix product and topk",
     "head": "time, memory and gradients of our heads and others",
@@ -30,6 +32,8 @@ BENCHMARKS = {
     "pages": "time and size of the pages of lab, tour and report",
     "pairs": "pair losses against pytorch-metric-learning: time and memory of a step",
     "retrieval": "exact retrieval against a matrix product and topk",
+    "triton_accuracy": "the Triton backend in Triton's interpreter against fp64, without a GPU",
+    "triton_compiled": "registers and shared memory of the Triton kernels for three GPUs, and a roofline on paper",
     "train": "the training loop against a minimal one, ArcGrad's head against softmax's",
 }
 

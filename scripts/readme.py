@@ -26,19 +26,18 @@ EMBEDDING_DIM = 512
 
 
 def render_figures(records: Path) -> str:
-    """Return the table in Markdown: precision of the gradient, then time and memory by the number of classes."""
+    """Return the table in Markdown: precision of the gradient, time and memory of a step by the number of classes."""
     heads, precision = (json.loads((records / f"{name}.json").read_text()) for name in ("heads", "numerics"))
     lines = ["| | " + " | ".join(title for title, *_ in COLUMNS) + " |", "|---" + "|---:" * len(COLUMNS) + "|"]
     rows = {
-        "relative error of the fp32 gradient at a loss of 1e-6": _gradient_errors(precision),
-        "NaN or infinity at x = ±w, x = another class's weight or x = 0": _non_finite_dtypes(precision),
+        "error of the fp32 gradient at a loss of 1e-6": _gradient_errors(precision),
+        "NaN or infinity where x is ±w, another class's weight, or 0": _non_finite_dtypes(precision),
     }
     for count in NUM_CLASSES:
         timing = next(entry for entry in heads["heads"] if entry["shape"][1:] == [EMBEDDING_DIM, count])
-        about = f"{count:,} classes, batch of {timing['shape'][0]}"
-        rows[f"forward and backward, {about}"] = [_format_seconds(timing["seconds"][name]) for _, name, _ in COLUMNS]
-        rows[f"memory beyond the weights and their gradient, {about}"] = [
-            f"{timing['mebibytes'][name]:,.0f} MiB" for _, name, _ in COLUMNS
+        seconds, mebibytes = timing["seconds"], timing["mebibytes"]
+        rows[f"{count:,} classes, batch of {timing['shape'][0]}: time, memory"] = [
+            f"{_format_seconds(seconds[name])}, {mebibytes[name]:,.0f} MiB" for _, name, _ in COLUMNS
         ]
     lines += [f"| {title} | {' | '.join(cells)} |" for title, cells in rows.items()]
     return "\n".join(lines)

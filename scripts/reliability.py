@@ -204,7 +204,16 @@ def _describe_machine(record: Mapping[str, Any]) -> str:
         return "No record yet: `python -m stress --long --json records/stress.json` writes it."
     versions = ", ".join(f"{name} {number}" for name, number in record["versions"].items())
     how = "--long" if record["long"] else "the short form"
-    return f"{how}, {record['cores']} cores, {_escape_cell(record['platform'])}; {versions}."
+    machine = f"{how}, {record['cores']} cores, {_escape_cell(record['platform'])}; {versions}."
+    current = record["versions"].get("widemargin")
+    older = sorted({str(line["version"]) for line in record["checks"] if line.get("version", current) != current})
+    if not older:
+        return machine
+    names = ", ".join(f"`{line['name']}`" for line in record["checks"] if line.get("version", current) == current)
+    return (
+        f"{machine} This version was tested by {names}; the other tests were run with {', '.join(older)}, on the "
+        "commits in `records/stress.json`."
+    )
 
 
 def _render_row(check: Check, line: Mapping[str, Any] | None) -> str:

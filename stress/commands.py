@@ -97,26 +97,33 @@ def error_line(output: str) -> str:
     return lines[0] if len(lines) == 1 and "Traceback" not in output else f"not one line: {output[-400:]}"
 
 
-def start_ranks(argv: Sequence[str], output_dir: Path, world_size: int = 2) -> list[CommandProcess]:
+def start_ranks(
+    argv: Sequence[str],
+    output_dir: Path,
+    world_size: int = 2,
+    environment: Mapping[str, str] | None = None,
+    entry_point: Callable[[list[str]], int] = main,
+) -> list[CommandProcess]:
     """Start the same command as several ranks of one training, each with its own output file."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     output_dir.mkdir(parents=True, exist_ok=True)
     processes = []
     for rank in map(str, range(world_size)):
-        environment = {
+        own = {
             "RANK": rank,
             "LOCAL_RANK": rank,
             "WORLD_SIZE": str(world_size),
             "LOCAL_WORLD_SIZE": str(world_size),
         }
-        environment |= {
+        own |= {
             "GROUP_RANK": "0",
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": port,
             "TORCHELASTIC_RUN_ID": "stress",
         }
-        processes.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", environment))
+        own |= environment or {}
+        processes.append(CommandProcess(argv, output_dir / f"{port}-{rank}.txt", own, entry_point))
     return processes
 
 

@@ -73,6 +73,7 @@ def record(
             **asdict(one.outcome),
             "seconds": round(one.seconds, 1),
             "commit": source_commit(),
+            "version": versions()["widemargin"],
             "command": f"python -m stress --only {one.check.name}" + (" --long" if long else ""),
         }
         for one in results
@@ -94,7 +95,8 @@ def read_record_lines(path: Path, long: bool) -> list[dict[str, Any]]:
         return []
     record = bounded.read_json(path)
     try:
-        lines = [dict(line) for line in record["checks"]] if record["long"] == long else []
+        known = {"version": record["versions"]["widemargin"]}  # of lines that do not name their own
+        lines = [{**known, **line} for line in record["checks"]] if record["long"] == long else []
         return [line for line in lines if line["name"]]
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path}: not a record of stress; give another file, or delete this one") from None

@@ -30,7 +30,7 @@ def soak(argv: list[str]) -> int:
     """`data out minutes cycles result`: resume and evaluate until both the minutes and the cycles are over."""
     from widemargin.io.resources import keep_freed_memory
     from widemargin.training.config import TrainConfig
-    from widemargin.training.run import load_run
+    from widemargin.training.run_loading import load_run
     from widemargin.training.train import train
 
     data, out, minutes, cycles, result = argv

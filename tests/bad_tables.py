@@ -110,7 +110,7 @@ CASES: dict[str, Case] = {
     "one column": Case(file("label\na\nb\n"), "one column only"),
     "separated by blanks": Case(file(good().replace(",", " ")), "one column only"),
     "binary junk": Case(file(JUNK), "is not text in UTF-8"),
-    "zero byte in a row": Case(file(good().replace("b\n", "b\0\n", 1)), "row 3 holds a zero byte"),
+    "zero byte in a row": Case(file(good().replace("b\n", "b\0\n", 1)), "row 3 contains a zero byte"),
     "control characters": Case(file("x,label\n" + "\x01\x02\x03,a\n\x04,b\n" * 9), "control characters"),
     "folder": Case(folder_itself, "a folder"),
     "missing file": Case(missing_file("nowhere.csv"), "no such file"),
@@ -147,13 +147,13 @@ CASES: dict[str, Case] = {
     "a price as target": Case(
         file(labels(lambda k: str(1000 * (k % 40) + 50 * (k // 70)), 130)), "(80 different values in 130 rows)"
     ),
-    "an age as target": Case(file(labels(lambda k: str(18 + k * 7 % 61), 2000)), "choose another target, or bin it"),
-    "an id as target": Case(file(labels(lambda k: f"p{k}")), "these are no classes"),
+    "an age as target": Case(file(labels(lambda k: str(18 + k * 7 % 61), 2000)), ", or bin it first"),
+    "an id as target": Case(file(labels(lambda k: f"p{k}")), "they are not classes"),
     "one class left": Case(file("x,label\n1,a\n2,a\n3,a\n4,b\n"), "only the class 'a' with two rows or more"),
     # columns
     "infinite number": Case(file(good(r9c0="inf")), "row 9, column 'x': an infinite number"),
     "number too large": Case(file(good(r9c1="1e999")), "row 9, column 'z': an infinite number"),
-    "word among numbers": Case(file(good(r17c0="abc")), "row 17, column 'x': 'abc' is no number"),
+    "word among numbers": Case(file(good(r17c0="abc")), "row 17, column 'x': 'abc' is not a number"),
     "only an id": Case(
         file("id,label\n" + "".join(f"{k},{CLASSES[k % 2]}\n" for k in range(30))), "no column to learn from"
     ),
@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
         "column 'price': '1,000' may be 1 or 1000",
     ),
     "a day that is none": Case(
-        file(with_column("day", lambda k: f"2024-02-{k % 30 + 1:02d}")), "'2024-02-30' is no date"
+        file(with_column("day", lambda k: f"2024-02-{k % 30 + 1:02d}")), "'2024-02-30' is not a date"
     ),
     "a letter as separator": Case(file("sep=x\n" + good()), "row 1: 'x' cannot separate fields"),
     # odd but fine

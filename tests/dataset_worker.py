@@ -1,7 +1,6 @@
-"""Run by training/test_api.py, alone and under torchrun: trainings on arrays, with and without a sampler."""
+"""Run by training/test_api.py, in its own process and on two ranks: trainings on arrays, with and without a sampler."""
 
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -19,7 +18,8 @@ class StopOnLastRank(wm.Callback):
             trainer.stop()
 
 
-def main(folder: Path) -> None:
+def main(place: str) -> None:
+    folder = Path(place)
     y = torch.arange(120) % 3
     x = torch.randn(120, 8, generator=torch.Generator().manual_seed(0)) + 3.0 * torch.eye(8)[y]
     config = {"loss": "arcgrad(s=10)", "epochs": 2, "batch_size": 16, "lr": 0.01, "opt": "sgd", "val_fraction": 0.2}
@@ -33,7 +33,3 @@ def main(folder: Path) -> None:
         run = wm.train({"epochs": 2}, folder / name, resume=True, **given)
         if int(os.environ.get("RANK", "0")) == 0:
             torch.save({**run.model.state_dict(), "top1": run.record["test"]["top1"]}, folder / f"{name}.pt")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

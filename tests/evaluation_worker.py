@@ -1,12 +1,11 @@
 """One rank of training/test_evaluate.py: evaluates its part of some images and writes down the metrics of all.
 
-python evaluation_worker.py OUT COLOURS          # the metrics of all cases, to OUT/RANK.json
-python evaluation_worker.py OUT COLOURS vanish   # rank 1 ends in the middle of its images
+main(OUT, COLOURS)            # the metrics of all cases, to OUT/RANK.json
+main(OUT, COLOURS, "vanish")  # rank 1 ends in the middle of its images
 """
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,11 +18,13 @@ import widemargin as wm
 from widemargin.cli.main import main as command
 from widemargin.data.images.sets import Images, ImageSet
 from widemargin.numerics import distributed
-from widemargin.training import inputs as training_inputs
+from widemargin.training import image_inputs as training_inputs
 from widemargin.training.config import TrainConfig
 from widemargin.training.distributed import is_connection_error, lost_rank_error
 from widemargin.training.evaluate import evaluate
-from widemargin.training.inputs import Inputs, build_run_augment, load_inputs
+from widemargin.training.image_inputs import Inputs
+from widemargin.training.input_splits import build_run_augment
+from widemargin.training.inputs import load_inputs
 
 BATCH_SIZE, CLASSES = 3, ("a", "b", "c", "d", "e", "f")
 CLASSIFIERS = ("arcface(s=8)", "adacos", "cross_entropy", "softmax + 0.1*center")
@@ -128,8 +129,7 @@ def main(out: str, folder: str, what: str = "") -> None:
     dist.destroy_process_group()
 
 
-if __name__ == "__main__":
-    if sys.argv[1] == "train":
-        training_inputs.eval_batch_size = lambda *_: BATCH_SIZE
-        sys.exit(command(sys.argv[1:]))
-    main(*sys.argv[1:])
+def train(argv: list[str]) -> int:
+    """The command with evaluations in small batches."""
+    training_inputs.eval_batch_size = lambda *_: BATCH_SIZE
+    return command(argv)

@@ -3,7 +3,6 @@
 Heads on a part of the ranks are tried while the others do something else: what a head sends must stay in its group.
 """
 
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -55,7 +54,3 @@ def main(folder: str, count: str, seed: str) -> None:
     torch.save(seen, Path(folder, f"{world}-{rank}.pt"))
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -7,6 +7,7 @@ import struct
 import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -40,6 +41,21 @@ def write_folder(root: Path, counts: Sequence[int], first_label: int = 0) -> Pat
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return root
+
+
+COLOURS = ("red", "green", "blue")
+
+
+def colour_pictures(count: int, seed: int = 0) -> list[tuple[bytes, list[str]]]:
+    """Encoded pictures with any of three labels: a channel is bright where the picture has the channel's label."""
+    draw = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        has = draw.random(3) < 0.5
+        pixels = (draw.integers(0, 60, (12, 12, 3)) + 180 * has).astype(np.uint8)
+        labels = [name for name, present in zip(COLOURS, has, strict=True) if present]
+        found.append((encode(Image.fromarray(pixels), "PNG"), labels))
+    return found
 
 
 # ---------------------------------------------------------------- RecordIO, as dmlc-core writes it
@@ -113,7 +129,15 @@ def shard_samples(images: Sequence[tuple[bytes, int]], start: int = 0, *, as_jso
 # ---------------------------------------------------------------- datasets.save_to_disk
 
 
-def write_saved_dataset(folder: Path, images: Sequence[tuple[bytes, int]], names: list[str], shards: int = 1) -> Path:
+def write_saved_dataset(
+    folder: Path,
+    images: Sequence[tuple[bytes, Any]],
+    names: list[str],
+    shards: int = 1,
+    *,
+    feature: Any = None,
+    kind_of_label: Any = None,
+) -> Path:
     """The files of `Dataset.save_to_disk`: Arrow streams, `state.json` and `dataset_info.json`."""
     import pyarrow as pa
 
@@ -125,13 +149,13 @@ def write_saved_dataset(folder: Path, images: Sequence[tuple[bytes, int]], names
         table = pa.table(
             {
                 "image": pa.array([{"bytes": data, "path": None} for data, _ in part], kind),
-                "label": pa.array([label for _, label in part], pa.int64()),
+                "label": pa.array([label for _, label in part], kind_of_label or pa.int64()),
             }
         )
         with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
             for batch in table.to_batches(max_chunksize=5):
                 writer.write_batch(batch)
-    features = {"image": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
+    features = {"image": {"_type": "Image"}, "label": feature or {"names": names, "_type": "ClassLabel"}}
     (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
     state = {"_data_files": [{"filename": name} for name in files], "_fingerprint": "0", "_split": None}
     (folder / "state.json").write_text(json.dumps(state))

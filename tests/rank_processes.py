@@ -1,16 +1,15 @@
-"""Start a worker script on several ranks (torchrun) and read the file that each rank wrote."""
+"""Run a worker module on several ranks, forked from a process that has imported torch; read what each rank wrote."""
 
+import importlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+from stress.commands import CommandProcess, start_ranks
+from widemargin.cli.main import main
 
 
 def run_ranks(
@@ -22,13 +21,31 @@ def run_ranks(
     timeout: float = 180.0,
     **extra: str,
 ) -> None:
-    """`worker FOLDER *words` on `count` ranks, each of which must write `file`; `extra` are environment variables."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(count), "--standalone"]
-    command += [str(Path(worker.__file__)), str(folder), *words]
-    environment = {**ENVIRONMENT, **extra}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout, check=False)
+    """`worker.main(FOLDER, *words)` on `count` ranks, which each write `file`; `extra` are environment variables."""
+    argv = [worker.__name__, str(folder), *words]
+    ranks = start_ranks(argv, folder / "output", count, extra, call_worker)
+    wait_for_all(ranks, timeout)
     # What counts is what the ranks wrote: gloo's threads may abort a process that has ended its work.
-    assert all((folder / file.format(rank=rank)).exists() for rank in range(count)), done.stderr[-3000:]
+    for rank, process in enumerate(ranks):
+        assert (folder / file.format(rank=rank)).exists(), process.read_output()[-3000:]
+
+
+def call_worker(argv: list[str]) -> int:
+    """Entry point of a rank: the name of a module, and the arguments of its `main`."""
+    importlib.import_module(argv[0]).main(*argv[1:])
+    return 0
+
+
+def train_on_ranks(words: list[str], output: Path, count: int = 2, entry_point: Any = main) -> None:
+    """`widemargin WORDS` on several ranks, which must all succeed."""
+    ranks = start_ranks(words, output, count, entry_point=entry_point)
+    codes = wait_for_all(ranks, 180.0)
+    assert codes == [0] * count, "\n".join(process.read_output()[-2000:] for process in ranks)
+
+
+def wait_for_all(ranks: list[CommandProcess], timeout: float) -> list[int | None]:
+    """The exit codes; where one rank did not end in time, none of them is left."""
+    return [process.wait(timeout) for process in ranks]
 
 
 def read_ranks(folder: Path, count: int, file: str = "{rank}.json") -> list[Any]:

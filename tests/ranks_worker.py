@@ -1,7 +1,6 @@
 """One rank of head/test_state_on_ranks.py: trains on its share of a global batch and writes down what it saw."""
 
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -66,7 +65,3 @@ def main(folder: str) -> None:
     Path(folder, f"{rank}.json").write_text(json.dumps(seen))
     dist.barrier()  # a rank that leaves early tears down the connections of the other
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -98,7 +98,7 @@ def write_black_png(path: Path, wide: int, tall: int) -> None:
 
 
 def load_run(folder: str) -> None:
-    from widemargin.training.run import load_run
+    from widemargin.training.run_loading import load_run
 
     load_run(folder)
 

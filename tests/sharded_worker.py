@@ -3,7 +3,6 @@
 It writes down the losses, gradients and numbers that it saw.
 """
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -144,7 +143,3 @@ def main(folder: str) -> None:
     torch.save(seen, Path(folder, f"{world}-{rank}.pt"))
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -1,7 +1,6 @@
 """One rank of head/test_wrapped.py: a model under `fully_shard`, and under DDP inside `join()`."""
 
 import json
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -184,7 +183,3 @@ def main(folder: str) -> None:
     Path(folder, f"{rank}.json").write_text(json.dumps(seen))
     dist.barrier()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

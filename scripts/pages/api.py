@@ -13,8 +13,8 @@ import widemargin as wm
 # In the order of the page.
 _MODULES = (
     "tabular.compare", "tabular.comparison", "tabular.config", "training.train", "training.config", "training.run",
-    "training.callbacks", "training.lr_finder", "training.evaluation", "training.report", "loading",
-    "tabular.estimator", "head.head", "head.objective", "head.functional", "models.attach",
+    "training.run_results", "training.callbacks", "training.lr_finder", "training.evaluation", "training.report",
+    "loading", "tabular.estimator", "head.head", "head.objective", "head.functional", "models.attach",
     "losses.registry", "losses.grammar", "losses.margin", "losses.pair_loss", "losses.criterion", "losses.schedule",
     "losses.class_counts",
     "theory", "metrics.angles", "metrics.verification", "metrics.retrieval", "metrics.fewshot", "metrics.openset",

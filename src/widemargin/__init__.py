@@ -62,6 +62,7 @@ _PUBLIC_NAMES = {
     "margins_from_counts": "losses.class_counts",
     "parse": "losses.grammar",
     "parse_list": "losses.grammar",
+    "raise_deferred_errors": "numerics.host_reads",
     "report": "training.report",
     "save_sharded": "head.sharded_checkpoint",
     "subcenter_outliers": "head.subcenters",
@@ -75,43 +76,74 @@ _SUBMODULES = {"metrics": "metrics", "schedule": "losses.schedule", "theory": "t
 
 __all__ = ["__version__", *sorted(_PUBLIC_NAMES)]  # noqa: PLE0604  (strings all)
 
-if TYPE_CHECKING:
-    from . import metrics, theory
-    from .advice import suggest
-    from .data.tabular.encoder import TableEncoder
-    from .head.functional import margin_softmax
-    from .head.head import Head
-    from .head.objective import Objective
-    from .head.row_optimizer import RowOptimizer
-    from .head.sharded_checkpoint import load_sharded, save_sharded
-    from .head.subcenters import SubcenterOutliers, subcenter_outliers
-    from .io.errors import InputError
-    from .loading import evaluate, load
-    from .losses import schedule
-    from .losses.class_counts import class_weights_from_counts, margins_from_counts
-    from .losses.criterion import Criterion
-    from .losses.grammar import Sum, parse, parse_list
-    from .losses.margin import Margin
-    from .losses.pair_loss import PairLoss
-    from .losses.registry import list_losses
-    from .losses.schedule import Anneal, Cosine, Decay, Learnable, Warmup
-    from .metrics.angles import AngleMeter, Angles, angles
-    from .models.attach import MarginModel, attach
-    from .recognition.calibration import Calibration
-    from .recognition.gallery import Gallery
-    from .tabular.compare import compare
-    from .tabular.comparison import Comparison
-    from .tabular.config import MLPConfig
-    from .tabular.estimator import MarginClassifier
-    from .tabular.fit import fit
-    from .theory import suggest_scale, theoretical_gap
-    from .training.callbacks import Callback
-    from .training.config import TrainConfig
-    from .training.evaluation import Evaluation
-    from .training.lr_finder import LRRangeTest, find_lr
-    from .training.report import report
-    from .training.run import Run
-    from .training.train import train
+if TYPE_CHECKING:  # `as`: exported to type checkers, as the names of `__all__`, which they cannot compute
+    from . import metrics as metrics
+    from . import theory as theory
+    from .advice import suggest as suggest
+    from .data.tabular.encoder import TableEncoder as TableEncoder
+    from .head.functional import margin_softmax as margin_softmax
+    from .head.head import Head as Head
+    from .head.objective import Objective as Objective
+    from .head.row_optimizer import RowOptimizer as RowOptimizer
+    from .head.sharded_checkpoint import load_sharded as load_sharded
+    from .head.sharded_checkpoint import save_sharded as save_sharded
+    from .head.subcenters import SubcenterOutliers as SubcenterOutliers
+    from .head.subcenters import subcenter_outliers as subcenter_outliers
+    from .io.errors import InputError as InputError
+    from .loading import evaluate as evaluate
+    from .loading import load as load
+    from .losses import schedule as schedule
+    from .losses.class_counts import (
+        class_weights_from_counts as class_weights_from_counts,
+    )
+    from .losses.class_counts import (
+        margins_from_counts as margins_from_counts,
+    )
+    from .losses.criterion import Criterion as Criterion
+    from .losses.grammar import Sum as Sum
+    from .losses.grammar import parse as parse
+    from .losses.grammar import parse_list as parse_list
+    from .losses.margin import Margin as Margin
+    from .losses.pair_loss import PairLoss as PairLoss
+    from .losses.registry import list_losses as list_losses
+    from .losses.schedule import (
+        Anneal as Anneal,
+    )
+    from .losses.schedule import (
+        Cosine as Cosine,
+    )
+    from .losses.schedule import (
+        Decay as Decay,
+    )
+    from .losses.schedule import (
+        Learnable as Learnable,
+    )
+    from .losses.schedule import (
+        Warmup as Warmup,
+    )
+    from .metrics.angles import AngleMeter as AngleMeter
+    from .metrics.angles import Angles as Angles
+    from .metrics.angles import angles as angles
+    from .models.attach import MarginModel as MarginModel
+    from .models.attach import attach as attach
+    from .numerics.host_reads import raise_deferred_errors as raise_deferred_errors
+    from .recognition.calibration import Calibration as Calibration
+    from .recognition.gallery import Gallery as Gallery
+    from .tabular.compare import compare as compare
+    from .tabular.comparison import Comparison as Comparison
+    from .tabular.config import MLPConfig as MLPConfig
+    from .tabular.estimator import MarginClassifier as MarginClassifier
+    from .tabular.fit import fit as fit
+    from .theory import suggest_scale as suggest_scale
+    from .theory import theoretical_gap as theoretical_gap
+    from .training.callbacks import Callback as Callback
+    from .training.config import TrainConfig as TrainConfig
+    from .training.evaluation import Evaluation as Evaluation
+    from .training.lr_finder import LRRangeTest as LRRangeTest
+    from .training.lr_finder import find_lr as find_lr
+    from .training.report import report as report
+    from .training.run import Run as Run
+    from .training.train import train as train
 
 
 def __getattr__(name: str) -> Any:

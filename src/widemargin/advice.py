@@ -32,7 +32,7 @@ _ADACOS = "scale √2 log(C − 1) of AdaCos (arXiv 1905.00292)"
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known of the data; see `suggest`."""
+    """Known properties of the data; see `suggest`."""
 
     num_classes: int
     images_per_class: float
@@ -176,15 +176,15 @@ def _open_sets(given: Situation) -> list[Suggestion] | None:
 
 
 def _closed_sets(given: Situation) -> list[Suggestion] | None:
-    """What is left: classification."""
+    """Rules for plain classification."""
     margin = 0.1 if given.num_classes < 100 else 0.3
     return [
         Suggestion(
             f"arcgrad(s={_arcgrad_scale(given.num_classes)})",
-            "one number, and a rule for it; on small tables scales are not told apart (records/table1.jsonl)",
+            "one number, and a rule for it; on small tables scales do not differ significantly (records/table1.jsonl)",
             _ARCGRAD,
         ),
-        Suggestion("softmax", "what a margin has to be better than; most are close to it", "records/table7_cpu.jsonl"),
+        Suggestion("softmax", "the baseline; most margins are close to it", "records/table7_cpu.jsonl"),
         Suggestion(
             f"arcface(s={_adacos_scale(given.num_classes)}, m={margin})",
             "a margin, small where there are few classes",
@@ -213,7 +213,7 @@ def _memory(given: Situation) -> Suggestion:
 
 
 def _per_class(given: Situation) -> dict[str, Any]:
-    """How many samples of a class a batch shall hold: four, or what there is."""
+    """Number of samples per class in a batch: four, or as many as there are."""
     return {"per_class": max(2, min(4, int(given.images_per_class), given.batch_size // 2))}
 
 

@@ -56,7 +56,7 @@ def load(
     if device is None:
         return found
     if kind != "run":
-        raise InputError(f"{folder}: device is for runs; this is a {kind}")
+        raise InputError(f"{folder}: device applies to runs only; this is a {kind}")
     return found.to(device)
 
 
@@ -85,12 +85,12 @@ def _read_kind(path: Path) -> str:
 
 def _load_run(folder: Path, name: str, checkpoint: str, **options: Any) -> Run:
     """Load a run folder or a hub folder, which has one set of weights."""
-    from .training.run import load_hub_run, load_run
+    from .training.run_loading import load_hub_run, load_run
 
     if name == _RUN_FILE:
         return load_run(folder, checkpoint, **options)
     if checkpoint != "last":
-        raise InputError(f"{folder}: a hub folder has one set of weights; leave out checkpoint={checkpoint!r}")
+        raise InputError(f"{folder}: a hub folder has one set of weights; omit checkpoint={checkpoint!r}")
     return load_hub_run(folder, **options)
 
 
@@ -155,7 +155,7 @@ def evaluate(
 
     trained = run if isinstance(run, Run) else load(run, checkpoint, model=model, device=device)
     if not isinstance(trained, Run):
-        raise InputError(f"{run}: not a run; the model of a table has score(X, y), a gallery identify(images)")
+        raise InputError(f"{run}: not a run; use score(X, y) of a table model, identify(images) of a gallery")
     return trained.evaluate(
         protocol=protocol,
         pairs=pairs,

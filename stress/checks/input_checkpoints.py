@@ -82,7 +82,8 @@ def _load_all_ways(folder: Path, picture: Path) -> None:
     from widemargin.head.head import Head
     from widemargin.io.errors import InputError
     from widemargin.loading import load as load_any
-    from widemargin.training.run import Run, load_run
+    from widemargin.training.run import Run
+    from widemargin.training.run_loading import load_run
 
     refused: list[InputError] = []
     ways: list[tuple[Callable[[Path], Run], str]] = [(load_run, "run"), (load_any, "hub")]

@@ -12,7 +12,7 @@ from PIL import Image
 
 import widemargin as wm
 from widemargin.cli.main import main
-from widemargin.training.run import load_run
+from widemargin.training.run_loading import load_run
 
 
 @pytest.fixture(scope="module", params=["arcgrad", "softmax(bias=True)", "triplet", "a_softmax"])

@@ -72,7 +72,7 @@ def test_pairs_may_come_through_a_pipe(tmp_path, monkeypatch):
     assert protocols.read_pairs(path) == [(tmp_path / "a.png", tmp_path / "b.png", True)]
     writer.join()
     monkeypatch.setattr(bounded, "PIPE_TIMEOUT_SECONDS", 0.2)
-    with pytest.raises(InputError, match=r"pairs.csv: a pipe that has sent nothing for 0.2 s"):
+    with pytest.raises(InputError, match=r"pairs.csv: .*0.2 s"):
         protocols.read_pairs(path)
     monkeypatch.setattr(protocols, "MAX_PAIRS_FILE_BYTES", 10)
     path.unlink()
@@ -92,4 +92,4 @@ def test_results_that_lead_elsewhere_are_not_written_to(tmp_path):
     victim.write_text("")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "results.jsonl").symlink_to(victim)
-    assert "results.jsonl is a link" in refusal_message(open_store, str(tmp_path / "out"), tmp_path=tmp_path)
+    assert "results.jsonl is a symbolic link" in refusal_message(open_store, str(tmp_path / "out"), tmp_path=tmp_path)

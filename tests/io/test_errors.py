@@ -40,3 +40,7 @@ def test_quoted_values_are_far_shorter():
         assert len(shorten(text)) <= 80
         assert len(quote_cell(text)) <= 82
         assert len(str(unknown_name_error("loss", text, ["softmax"]))) < 300
+    many = str(unknown_name_error("field", "margni", [f"name_{k}_of_many" for k in range(60)] + ["margin"]))
+    assert "did you mean 'margin'" in many
+    assert "61 are known" in many
+    assert len(many) < 400

@@ -392,7 +392,7 @@ def test_accuracy_of_folds_from_counts_is_that_of_scores():
         np.array([np.bincount((51 - scores[kind & (folds == k)]).astype(int), minlength=52) for k in range(3)], float)
         for kind in (same, ~same)
     ]
-    with pytest.raises(InputError, match="both kinds, same and different, in every fold"):
+    with pytest.raises(InputError, match=r"same and different.*fold"):
         fold_accuracies(scores, same, same.astype(int), balanced=True)
     for balanced in (False, True):
         wanted = fold_accuracies(scores, same, folds, balanced=balanced)

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metric_cases import clustered_embeddings
 from widemargin.io.errors import InputError
 from widemargin.metrics.fewshot import knn_accuracy
-from widemargin.metrics.neighbors import NeighborSearch, nearest_neighbors
+from widemargin.metrics.neighbors import NeighborSearch, nearest_in_blocks, nearest_neighbors
 from widemargin.metrics.retrieval import retrieval_metrics
 
 
@@ -57,6 +59,34 @@ def test_blocks_of_the_gallery_change_nothing(monkeypatch):
     whole = retrieval_metrics(x, y)
     monkeypatch.setattr("widemargin.metrics.neighbors._GALLERY_BLOCK_ROWS", 17)
     assert retrieval_metrics(x, y) == whole
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    depth=st.integers(1, 7),
+    seed=st.integers(0, 1000),
+    has_ties=st.booleans(),
+)
+def test_the_nearest_in_blocks_are_those_of_one_sort(sizes, depth, seed, has_ties):
+    draw = torch.Generator().manual_seed(seed)
+    gallery, queries = torch.randn(sum(sizes), 3, generator=draw), torch.randn(5, 3, generator=draw)
+    if has_ties:
+        gallery, queries = gallery.round(), queries.round()  # sums of small integers are exact
+    starts = [sum(sizes[:k]) for k in range(len(sizes))]
+    blocks = list(zip(starts, gallery.split(sizes), strict=True))
+    values, places = nearest_in_blocks(queries, blocks, depth)
+    wanted = (queries @ gallery.T).sort(1, descending=True).values[:, :depth]
+    assert torch.allclose(values, wanted, atol=1e-5)
+    assert torch.allclose((queries @ gallery.T).gather(1, places), values, atol=1e-5)
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+def test_a_query_that_is_not_finite_does_not_look_like_a_match():
+    gallery = torch.nn.functional.normalize(torch.randn(40, 4))
+    queries = torch.stack((gallery[30], torch.full((4,), torch.nan)))
+    values, places = nearest_in_blocks(queries, [(0, gallery[:20]), (20, gallery[20:])], 2)
+    assert places[0, 0] == 30
+    assert values[1].isnan().all()
 
 
 def test_faiss_gives_the_same_numbers():

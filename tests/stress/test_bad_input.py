@@ -198,7 +198,7 @@ def test_settings_edited_by_hand_name_the_file_and_the_field(changes, tmp_path):
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 500 + "]" * 500, "1" * 5000, b"\xff", "{"])
 def test_json_of_any_kind_is_one_line(text):
-    with pytest.raises(wm.InputError, match=r"file\.json: not JSON"):
+    with pytest.raises(wm.InputError, match=r"file\.json: not .*JSON"):
         parse_json(text, "file.json")
 
 

@@ -104,11 +104,14 @@ def test_a_record_is_brought_up_to_date(use_checks, tmp_path, capsys):
     whole = json.loads(path.read_text())
     for line in whole["checks"]:
         line["seconds"] = 1234.5
+        del line["version"]  # as in records of older versions
+    whole["versions"]["widemargin"] = "0.0.1"
     path.write_text(json.dumps(whole))
     assert main(["--only", "fine", "--json", str(path)]) == 0
     lines = json.loads(path.read_text())["checks"]
     assert [line["name"] for line in lines] == ["fine", "worse"]
     assert [line["seconds"] == 1234.5 for line in lines] == [False, True]
+    assert [line["version"] == "0.0.1" for line in lines] == [False, True]
     path.write_text('{"mine": 1}')
     assert main(["--only", "fine", "--json", str(path)]) == 2
     assert "not a record of stress" in capsys.readouterr().err

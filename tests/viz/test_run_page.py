@@ -115,7 +115,7 @@ def test_a_damaged_log_is_reported(runs, tmp_path, capsys):
     assert "metrics.jsonl holds 0 of 2 epochs" in page
     assert "<h2>Embeddings</h2>" in page  # the checkpoint is whole
     assert main(["report", str(tmp_path / "cut"), "--out", str(tmp_path / "cut.png")]) == 2
-    assert "nothing to draw" in capsys.readouterr().err
+    assert "shows finished epochs" in capsys.readouterr().err
 
 
 def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path, capsys):
@@ -138,7 +138,7 @@ def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path, capsys):
 
 def test_what_is_no_run_is_one_line(tmp_path, capsys):
     assert main(["report", str(tmp_path)]) == 2
-    assert "no run (a folder with run.json)" in capsys.readouterr().err
+    assert "neither a run (a folder with run.json)" in capsys.readouterr().err
     for words in (["--out", "x.png", "--format", "md"], ["--out", "x.svg"], ["--out", "x", "--format", "pdf"]):
         assert main(["report", str(tmp_path), *words]) == 2
 

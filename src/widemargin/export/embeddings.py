@@ -74,7 +74,7 @@ def find_image_files(source: Path) -> list[Path]:
 def save_embeddings(path: Path, table: EmbeddingTable) -> None:
     """Write embeddings to a .npz or .parquet file, chosen by its suffix; atomically."""
     if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"--out {path}: the file must end in .npz or .parquet")
+        raise InputError(f"{path}: the file must end in .npz or .parquet")
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def save_embeddings(path: Path, table: EmbeddingTable) -> None:
             _write_parquet(fresh, table)
         fresh.replace(path)
     except OSError as error:
-        raise InputError(f"--out {path}: cannot be written ({error.strerror or error})") from None
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
         fresh.unlink(missing_ok=True)
 

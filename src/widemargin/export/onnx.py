@@ -65,7 +65,7 @@ def _export_and_check(run: Run, path: Path) -> float:
         onnxruntime: Any = importlib.import_module("onnxruntime")
         importlib.import_module("onnxscript")  # required by the exporter; checked here for a clear message
     except ImportError:
-        raise InputError('--onnx needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
+        raise InputError('ONNX export needs onnx, onnxscript and onnxruntime: pip install "widemargin[onnx]"') from None
     module = ExportModule(run)
     images = run.example_input(_NUM_CHECK_IMAGES)
     if module.takes_images:
@@ -104,7 +104,7 @@ def _export_and_check(run: Run, path: Path) -> float:
         fresh.replace(path)
         return difference
     except OSError as error:
-        raise InputError(f"--onnx {path}: cannot be written ({error.strerror or error})") from None
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
         fresh.unlink(missing_ok=True)
 

@@ -124,7 +124,7 @@ def read_standard_input(max_bytes: int, timeout: float | None = None) -> bytes:
     with os.fdopen(os.dup(0), "rb") as file:
         kind = os.fstat(file.fileno()).st_mode
         if os.isatty(file.fileno()):
-            raise NotAFileError(f"{name}: a terminal; send a file or a pipe to it, as in `cat FILE | …`")
+            raise NotAFileError(f"{name}: is a terminal; pipe a file into it, as in `cat FILE | …`")
         if stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind):
             return _read_pipe(file, name, max_bytes, PIPE_TIMEOUT_SECONDS if timeout is None else timeout)
         if not stat.S_ISREG(kind):
@@ -225,17 +225,17 @@ class NotJSONError(InputError):
 def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON within the bounds; `where` begins the error message."""
     if len(text) > MAX_JSON_BYTES:
-        raise NotJSONError(f"{where}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, the limit")
+        raise NotJSONError(f"{where}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, above the limit")
     if _count_containers(text) > MAX_JSON_CONTAINERS:
-        raise NotJSONError(f"{where}: more than {MAX_JSON_CONTAINERS:,} lists and objects in JSON, the limit")
+        raise NotJSONError(f"{where}: more than {MAX_JSON_CONTAINERS:,} lists and objects in JSON, above the limit")
     try:
         value = json.loads(text)
     except RecursionError:
-        raise NotJSONError(f"{where}: not JSON that can be read (nested more than {MAX_JSON_DEPTH} levels)") from None
+        raise NotJSONError(f"{where}: not readable JSON (nested more than {MAX_JSON_DEPTH} levels)") from None
     except ValueError as error:  # also bytes that are not UTF-8, and numbers of thousands of digits
         raise NotJSONError(f"{where}: not JSON ({error})") from None
     if _is_deeper_than(value, MAX_JSON_DEPTH):
-        raise NotJSONError(f"{where}: not JSON that can be read (nested more than {MAX_JSON_DEPTH} levels)")
+        raise NotJSONError(f"{where}: not readable JSON (nested more than {MAX_JSON_DEPTH} levels)")
     return value
 
 
@@ -244,7 +244,7 @@ def read_json(path: Path) -> Any:
     try:
         data = read_file(path, MAX_JSON_BYTES)
     except TooLargeError:
-        raise NotJSONError(f"{path}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, the limit") from None
+        raise NotJSONError(f"{path}: more than {MAX_JSON_BYTES >> 20} MiB of JSON, above the limit") from None
     return parse_json(data, str(path))
 
 
@@ -343,6 +343,8 @@ def gunzip_bounded(data: bytes, max_bytes: int, where: str) -> bytes:
             if size > max_bytes:
                 raise InputError(f"{where}: unpacks to more than {max_bytes >> 20:,} MiB; take a sample of its rows")
             if size > max(_RATIO_CHECK_MIN_BYTES, MAX_GZIP_RATIO * len(data)):
-                raise InputError(f"{where}: unpacks to more than {MAX_GZIP_RATIO} times its size; no table does")
+                raise InputError(
+                    f"{where}: unpacks to more than {MAX_GZIP_RATIO} times its size, above the limit for tables"
+                )
     with gzip.GzipFile(fileobj=BytesIO(data)) as stream:
         return stream.read(size)

@@ -1,12 +1,55 @@
-"""InputError, the one-line error for wrong input, and the formatting of values and names in its messages."""
+"""InputError, the one-line error for wrong input, and the formatting of values, names and options in its messages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from types import SimpleNamespace
 from typing import Any
 
 from .text import escape_unprintable, one_line
+
+_MAX_KNOWN_CHARS, _NEAREST_NAMES = 500, 10  # a message must stay one readable line, whatever has how many names
+_style = SimpleNamespace(command_line=False)  # of the process: a command may answer from several threads
+
+
+@contextmanager
+def option_style(*, command_line: bool) -> Iterator[None]:
+    """Let `spell_option` write flags (`--lr 0.1`) or, which is the default, Python arguments (`lr=0.1`)."""
+    before, _style.command_line = _style.command_line, command_line
+    try:
+        yield
+    finally:
+        _style.command_line = before
+
+
+def writes_flags() -> bool:
+    """Return True while a command line runs, where messages name an option by its flag."""
+    return bool(_style.command_line)
+
+
+def spell_option(name: str, *value: Any) -> str:
+    """Write an option, with a value or alone, as the caller does: as an argument in Python, as a flag of a command.
+
+    >>> print(spell_option("val_fraction"), spell_option("resume", True), spell_option("freeze", "all"))
+    val_fraction resume=True freeze='all'
+    >>> with option_style(command_line=True):
+    ...     print(spell_option("val_fraction"), spell_option("sync_bn", False), spell_option("clip", 1))
+    --val-fraction --no-sync-bn --clip 1
+    """
+    flag = "--" + name.replace("_", "-")
+    if not value:
+        return flag if writes_flags() else name
+    (given,) = value
+    if isinstance(given, float) and given.is_integer():
+        given = int(given)
+    if not writes_flags():
+        return f"{name}={given!r}"
+    if isinstance(given, bool):
+        return flag if given else f"--no-{flag[2:]}"
+    return f"{flag} {shlex.join(map(str, given)) if isinstance(given, tuple) else shlex.quote(str(given))}"
 
 
 def shorten(text: str, max_chars: int = 80) -> str:
@@ -50,7 +93,7 @@ class StoppedError(Exception):
 
 
 def unknown_name_error(kind: str, given: str, allowed: Iterable[str]) -> InputError:
-    """Return the error for an unknown name, with the nearest known one.
+    """Return the error for an unknown name, with the nearest known one and all known ones, or ten of a long list.
 
     >>> print(unknown_name_error("loss", "arcfase", ["arcface", "cosface"]))
     unknown loss 'arcfase'; did you mean 'arcface'? (known: arcface, cosface)
@@ -58,5 +101,8 @@ def unknown_name_error(kind: str, given: str, allowed: Iterable[str]) -> InputEr
     names, given = sorted(allowed), shorten(given) if isinstance(given, str) else format_value(given)
     near = get_close_matches(given.lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    known = ", ".join(names) if names else "none"
-    return InputError(f"unknown {kind} {given!r}{hint} (known: {known})")
+    known = f"known: {', '.join(names) if names else 'none'}"
+    if len(known) > _MAX_KNOWN_CHARS:
+        nearest = get_close_matches(given.lower(), names, n=_NEAREST_NAMES, cutoff=0.0)
+        known = f"{len(names)} are known, the nearest: {', '.join(nearest)}"
+    return InputError(f"unknown {kind} {given!r}{hint} ({known})")

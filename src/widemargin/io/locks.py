@@ -1,4 +1,4 @@
-"""Locks on folders, by filelock, and files that are written whole or not at all.
+"""Locks on folders, by filelock, and files that are written atomically.
 
 A lock lets one process at a time work in a folder, and ends with the process, however that ends.
 """
@@ -14,12 +14,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .bounded import open_regular
-from .errors import InputError
+from .errors import InputError, spell_option
 
 LOCK_FILE_NAME = ".lock"
 _LOCKS_UNSUPPORTED_ERRNOS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # file systems that know no locks
 _TIMEOUT_SECONDS = 0.05  # for an owner that has just removed its file; any other is refused
-_OWNER_OFFSET = 1  # Windows lets nobody read the first byte, which is the locked one
+_OWNER_OFFSET = 1  # Windows locks the first byte, so it cannot be read
 
 
 @contextmanager
@@ -38,17 +38,17 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
     try:
         lock.acquire(poll_interval=_TIMEOUT_SECONDS / 10)
     except Timeout:
-        what = f"{_owner(path)} works in it; wait for its end, or choose another out folder"
+        what = f"{_owner(path)} is using this folder; wait until it ends, or choose another folder"
         raise InputError(f"{folder}: {what}") from None
     except OSError as error:
         if error.errno not in _LOCKS_UNSUPPORTED_ERRNOS:
             why = f"{LOCK_FILE_NAME} is a link" if error.errno == errno.ELOOP else error.strerror or error
-            raise InputError(f"{folder}: cannot be written ({why}); mend that, or choose another out folder") from None
+            raise InputError(f"{folder}: cannot be written ({why}); fix that, or choose another folder") from None
     try:
         yield
     finally:
         with suppress(OSError):  # Windows removes it after the release
-            path.unlink()  # while it is held; whoever has opened it meanwhile sees that it is gone
+            path.unlink()  # before the release: a process that opened it meanwhile sees that it was deleted
         lock.release()
         with suppress(OSError):
             for parent in new:
@@ -56,16 +56,16 @@ def lock_folder(folder: str | Path) -> Iterator[None]:
 
 
 def _sign(handle: int) -> None:
-    """Write into a lock that was just taken who holds it."""
+    """Write the owner into a lock that was just acquired."""
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         raise OSError(errno.EINVAL, f"{LOCK_FILE_NAME} is not a file")
-    with suppress(OSError):  # a full disk: the lock holds without a signature too
+    with suppress(OSError):  # a full disk: the lock works without it
         os.truncate(handle, 0)
         os.write(handle, f"\nprocess {os.getpid()} on {socket.gethostname()}\n".encode())
 
 
 def _owner(path: Path) -> str:
-    """What the holder of a lock has written into it."""
+    """Return the description that the owner wrote into the lock."""
     try:
         with open_regular(path) as file:
             file.seek(_OWNER_OFFSET)
@@ -74,19 +74,21 @@ def _owner(path: Path) -> str:
         return "another process"
 
 
-# Files written whole or not at all, and errors of the disk as one line that says how to go on.
+# Files that are written atomically, and errors of the disk as one line with a remedy.
 
 
 @contextmanager
 def translate_disk_errors(folder: Path) -> Iterator[None]:
-    """Errors of the disk, also those that safetensors has its own word for, as one line that says how to go on."""
+    """Convert errors of the disk, also those of safetensors, to an InputError with a remedy."""
     from safetensors import SafetensorError
 
     try:
         yield
     except (OSError, SafetensorError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
-        kept = "the last checkpoint and the log are whole; mend it, and --resume goes on"
+        kept = (
+            f"the last checkpoint and the log are complete: fix this and continue with {spell_option('resume', True)}"
+        )
         raise InputError(f"{folder}: cannot be written ({why}); {kept}") from None
 
 
@@ -95,8 +97,8 @@ def write_text_atomic(path: Path, text: str) -> None:
     write_chunks_atomic(path, [text.encode()])
 
 
-def write_chunks_atomic(path: Path, chunks: Iterable[bytes]) -> None:
-    """The same for a file that need not be in memory at once."""
+def write_chunks_atomic(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    """Write chunks atomically: like `write_text_atomic`, but the content need not fit into memory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(path.name + ".new")
     try:

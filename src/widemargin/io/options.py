@@ -17,7 +17,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self, TypeVar
 
 from . import bounded
-from .errors import InputError, format_value, shorten, unknown_name_error
+from .errors import InputError, format_value, option_style, shorten, spell_option, unknown_name_error
 
 MAX_COUNT = 2**31 - 1
 """Default upper bound of integer options; larger values overflow in code that uses 32-bit integers."""
@@ -67,7 +67,7 @@ class Option:
     def _domain_words(self) -> str:
         if self.choices:
             return " | ".join(self.choices)
-        names: dict[type, str] = {bool: "true or false", str: "a text", dict: "names with values"}
+        names: dict[type, str] = {bool: "true or false", str: "a string", dict: "names with values"}
         if self.kind in names:
             return names[self.kind]
         noun = {int: "a whole number", tuple: "whole numbers"}.get(self.kind, "a number")
@@ -180,10 +180,19 @@ def check_option_names(cls: Any, what: str, names: Collection[str]) -> None:
             raise unknown_name_error(what, name, allowed)
 
 
-def check_options(value: Any, where: str = "{}") -> None:
-    """Normalise every field of a frozen dataclass in place; `where` is the template of field names in messages."""
+def spell_field(name: str, rule: Option) -> str:
+    """Write the name of a field as the caller does; positional arguments have no flag."""
+    return name if rule.positional else spell_option(name)
+
+
+def check_options(value: Any, where: str = "") -> None:
+    """Normalise every field of a frozen dataclass in place; `where` is the template of field names in messages.
+
+    Without it a field is named as the caller wrote it, in Python or on the command line.
+    """
     for name, rule in options_of(value).items():
-        object.__setattr__(value, name, rule.check_value(where.format(name), getattr(value, name)))
+        place = where.format(name) if where else spell_field(name, rule)
+        object.__setattr__(value, name, rule.check_value(place, getattr(value, name)))
 
 
 class Config:
@@ -237,11 +246,12 @@ class Config:
         kind = values.pop("kind", cls.kind)
         if kind != cls.kind:
             what = f"a {shorten(kind)}" if isinstance(kind, str) else format_value(kind)
-            raise InputError(f"{where}: holds {what}, not a {cls.kind}")
+            raise InputError(f"{where}: contains {what}, not a {cls.kind}")
         try:
             values = {name: value for name, value in values.items() if name not in cls.extra_keys}
             check_option_names(cls, f"field of a {cls.kind}", values)
-            return cls(**values)
+            with option_style(command_line=False):  # the file has the names of Python
+                return cls(**values)
         except (TypeError, ValueError) as error:
             raise InputError(f"{where}: {error}") from None
 
@@ -361,4 +371,4 @@ def normalize_plain(value: Any, where: str) -> Any:
         return {check_utf8(key): normalize_plain(inner, where) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return tuple(normalize_plain(inner, where) for inner in value)
-    raise InputError(f"{where}: {format_value(value)} must be a number, a text, or a list or mapping of these")
+    raise InputError(f"{where}: {format_value(value)} must be a number, a string, or a list or mapping of these")

@@ -20,7 +20,7 @@ _MAX_GLOBAL_BYTES = 256
 
 
 class ByteSpan(NamedTuple):
-    """Where bytes lie in the pickle."""
+    """Position and length of a bytes object in the pickle."""
 
     offset: int
     size: int
@@ -58,7 +58,7 @@ def read_pickled_lists(data: bytes, where: str) -> PlainValue:
     try:
         return _Machine(data, where).run()
     except (struct.error, IndexError, UnicodeDecodeError):
-        raise InputError(f"{where}: a pickle that is damaged or cut off") from None
+        raise InputError(f"{where}: damaged or truncated pickle") from None
 
 
 class _Machine:
@@ -79,14 +79,15 @@ class _Machine:
             step = _STEPS.get(code)
             if step is None:
                 raise InputError(
-                    f"{self.where}: a pickle that does more than list bytes and booleans, at byte {self.place - 1:,}"
+                    f"{self.where}: pickle with something other than lists of bytes and booleans, at byte "
+                    f"{self.place - 1:,}"
                 )
             step(self)
             if len(self.stack) > _MAX_STACK:
                 raise self._damage_error()
 
     def _damage_error(self) -> InputError:
-        return InputError(f"{self.where}: a pickle that is damaged, near byte {self.place:,}")
+        return InputError(f"{self.where}: damaged pickle, near byte {self.place:,}")
 
     def _take(self, count: int) -> bytes:
         found = self.data[self.place : self.place + count]
@@ -109,7 +110,7 @@ class _Machine:
         self.place += size
 
     def push_word(self, layout: str) -> None:
-        """A word, after a number that says how many bytes it has."""
+        """Push a string that is preceded by its length in bytes."""
         size = self.number(layout)
         if not 0 <= size <= _MAX_WORD_BYTES:
             raise self._damage_error()
@@ -139,7 +140,7 @@ class _Machine:
         known |= {_Name(module, "_frombuffer") for module in _BUFFER_MODULES}  # of protocol 5
         if name not in known:
             said = shorten(f"{name.module}.{name.name}", 100)
-            raise InputError(f"{self.where}: a pickle that names {said!r}; only lists of bytes and booleans are read")
+            raise InputError(f"{self.where}: pickle that imports {said!r}; only lists of bytes and booleans are read")
         return name
 
     def pop(self) -> Any:
@@ -190,7 +191,7 @@ class _Machine:
             if len(byte) == 1:
                 self.stack.append(bool(byte[0]) if arguments[0].code.endswith("b1") else byte[0])
                 return
-        raise InputError(f"{self.where}: a pickle of NumPy values that are neither bytes nor booleans; not read")
+        raise InputError(f"{self.where}: pickle of NumPy values that are neither bytes nor booleans; not read")
 
     def build(self) -> None:
         """The state of an array or dtype."""
@@ -201,7 +202,7 @@ class _Machine:
             raise self._damage_error()
         _, shape, dtype, _, data = state
         if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) != 1:
-            raise InputError(f"{self.where}: a pickle of NumPy arrays that are no rows of bytes; not read")
+            raise InputError(f"{self.where}: pickle of NumPy arrays that are not rows of bytes; not read")
         if not isinstance(data, ByteSpan) or shape != (data.size,):
             raise self._damage_error()
         target.dtype, target.shape, target.data = dtype.code, shape, data
@@ -235,7 +236,7 @@ def _to_plain(item: Any, where: str) -> PlainValue:
     if isinstance(item, _Array):
         return item.data
     if isinstance(item, _Name | _Dtype) or item is _MARK:
-        raise InputError(f"{where}: a pickle that does more than list bytes and booleans; not read")
+        raise InputError(f"{where}: pickle with something other than lists of bytes and booleans; not read")
     plain: PlainValue = item
     return plain
 

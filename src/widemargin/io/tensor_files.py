@@ -70,7 +70,7 @@ def read_safetensors_header(path: Path) -> SafetensorsFile:
     try:
         import safetensors  # noqa: F401
     except ImportError:
-        raise InputError(f"{path}: install safetensors to read it (pip install safetensors)") from None
+        raise InputError(f"{path}: needs safetensors: pip install safetensors") from None
     with open_regular(path) as file:
         return SafetensorsFile(path, _read_tensor_sizes(file, path))
 
@@ -160,7 +160,7 @@ def check_uncompressed(file: IO[bytes], where: str) -> None:
         return  # another format, which torch reads or refuses
     file.seek(0, 2)
     if packed or claimed > file.tell():
-        raise TensorFileError(f"{where}: its members are compressed, which PyTorch never does; not read")
+        raise TensorFileError(f"{where}: its members are compressed, which torch.save never does; not read")
 
 
 def _check_zip_directory(file: IO[bytes], where: str) -> None:

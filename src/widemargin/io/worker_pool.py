@@ -23,7 +23,7 @@ from multiprocessing import connection, resource_tracker
 from types import ModuleType
 from typing import Any, TypeVar
 
-from .errors import InputError
+from .errors import InputError, option_style, spell_option, writes_flags
 from .resources import temporary_environment
 
 T = TypeVar("T")
@@ -53,13 +53,14 @@ def run_all(
     try:
         # As many workers as cores need one thread each.
         one_thread = temporary_environment(dict.fromkeys(_THREAD_COUNT_VARIABLES, "1"))
-        with _starting, one_thread, block_sigint(), _hide_main_module():
+        with hide_main_module(), one_thread, block_sigint():
             for _ in range(processes):
                 _start_worker(workers)
         yield from _iter_results(work, jobs, workers, on_progress)
     except (EOFError, ConnectionError):
         raise InputError(
-            "a worker process died, most likely for lack of memory; try jobs=1. What was done is kept"
+            f"a worker process died, most likely for lack of memory; use {spell_option('jobs', 1)}. Finished work is "
+            "kept"
         ) from None
     finally:
         for process in workers.values():
@@ -74,24 +75,27 @@ def _start_worker(workers: dict[Any, Any]) -> None:
     ours, theirs = context.Pipe()
     # Linux ends a child with the thread that started it, which is the process's own life for the main thread only.
     in_main_thread = threading.current_thread() is threading.main_thread()
-    process = context.Process(target=_worker_main, args=(theirs, os.getpid() if in_main_thread else None), daemon=True)
+    arguments = (theirs, os.getpid() if in_main_thread else None, writes_flags())
+    process = context.Process(target=_worker_main, args=arguments, daemon=True)
     process.start()
     theirs.close()  # so that the pipe ends with the worker
     workers[ours] = process
 
 
 @contextmanager
-def _hide_main_module() -> Iterator[None]:
+def hide_main_module() -> Iterator[None]:
     """Workers started inside do not import the program's main module, which `spawn` would run anew in each of them.
 
-    Without it a script that calls `compare` and has no `if __name__ == "__main__"` would start itself over and over.
+    Without it a script that calls `compare` or `train` and has no `if __name__ == "__main__"` would start itself over
+    and over.
     """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")  # of no file: there is nothing to import
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    with _starting:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")  # of no file: there is nothing to import
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _iter_results(
@@ -114,13 +118,13 @@ def _iter_results(
             if job is None:
                 busy.remove(pipe)
             else:
-                pipe.send((work, job))  # before anybody does anything with the result
+                pipe.send((work, job))  # before the caller processes the result
             yield value
 
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Workers started inside never hear an interrupt, not even while they import; the first process hears it after."""
+    """Block SIGINT for workers started inside, also while they import; the first process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -133,16 +137,17 @@ def block_sigint() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _worker_main(pipe: Any, parent_pid: int | None) -> None:
-    """A worker: one job after the other, until the pipe breaks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process hears the interrupt and ends its workers
+def _worker_main(pipe: Any, parent_pid: int | None, command_line: bool) -> None:
+    """Run one job after the other until the pipe breaks; messages name options as the first process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles the interrupt and ends its workers
     end_with_parent(parent_pid)
     try:
         while True:
             work, job = pipe.recv()
             on_progress = _ProgressSender(pipe)
             try:
-                answer = "done", work(*job, on_progress)
+                with option_style(command_line=command_line):
+                    answer = "done", work(*job, on_progress)
                 on_progress.send()
             except ConnectionError:
                 raise
@@ -155,13 +160,13 @@ def _worker_main(pipe: Any, parent_pid: int | None) -> None:
 
 
 def end_with_parent(parent_pid: int | None) -> None:
-    """End this process as soon as the one that started it has ended, in the middle of whatever it does.
+    """End this process as soon as the one that started it has ended, without finishing its work.
 
     `parent_pid` is the id of that process, if its main thread has started this one.
     """
     if parent_pid is not None and sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent_pid:  # it was gone before the system was asked
+        if os.getppid() != parent_pid:  # it ended before prctl was called
             os._exit(1)
     threading.Thread(target=_watch_parent, daemon=True).start()
 

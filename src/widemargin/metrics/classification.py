@@ -35,7 +35,7 @@ class Metric(NamedTuple):
     higher_is_better: bool
     decimals: int
     is_ranking: bool = True
-    """Whether methods may be ranked by it; not by the calibration error, which is 0 for a constant guess."""
+    """True if methods may be ranked by it; not by the calibration error, which is 0 for a constant guess."""
 
 
 METRICS: dict[str, Metric] = {
@@ -373,7 +373,7 @@ class FoldMetrics:
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not the metrics of folds ({error})") from None
         if not support or not len(support) == len(predicted) == len(hits):
-            raise ValueError("support, predicted and hits have different lengths, or none")
+            raise ValueError("support, predicted and hits must have the same length above 0")
         if any(place >= len(support) for mistake in mistakes for place in mistake[:2]):
             raise ValueError("a mistake names a class that does not exist")
         return cls(metrics, support, predicted, hits, mistakes, after, before, list(temperatures))

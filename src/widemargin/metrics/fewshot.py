@@ -73,7 +73,7 @@ def evaluate_episodes(
     usable = classes[counts > shots]
     if len(usable) < ways:
         raise InputError(
-            f"{ways} ways with {shots} shots need {ways} classes of {shots + 1} images or more; {len(usable)} have them"
+            f"{ways} ways with {shots} shots need {ways} classes of {shots + 1} images or more; there are {len(usable)}"
         )
     members = {int(c): (y == c).nonzero().squeeze(1) for c in usable}
     generator = torch.Generator().manual_seed(seed)
@@ -159,7 +159,7 @@ def knn_hits(
     gallery, labels = resolve_gallery(x, y, gallery, gallery_labels)
     check_search_inputs(x, y, gallery, labels, batch_size)
     if not 1 <= check_integer("k", k, 1) <= len(gallery) - int(itself):
-        raise InputError(f"k={k} nearest neighbours: the gallery has only {len(gallery) - int(itself)}")
+        raise InputError(f"k={k} nearest neighbours, but the gallery has only {len(gallery) - int(itself)}")
     search = NeighborSearch(gallery)
     right = []
     for start in range(0, len(x), batch_size):

@@ -191,7 +191,7 @@ def _exact_permutation_p(centered_ranks: FloatArray, observed: float) -> float |
 
 
 def _random_permutation_p(centered_ranks: FloatArray, observed: float) -> float:
-    """The same fraction among random orders (fixed seed), including the observed one, which keeps the test valid."""
+    """Return the fraction among random orders (fixed seed); counting the observed one keeps the test valid."""
     rng = np.random.default_rng(0)
     sums = np.zeros((MAX_PERMUTATIONS - 1, centered_ranks.shape[1]))
     for row in centered_ranks:

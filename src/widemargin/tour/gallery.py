@@ -47,7 +47,7 @@ def train_gallery(runs_dir: Path, data_dir: str | None, on_progress: Callable[[s
 
     from ..models.attach import embed
     from ..reproduce.parts.runs import read_record, run_folder
-    from ..training.run import load_run
+    from ..training.run_loading import load_run
     from ..training.train import train
 
     gallery: dict[str, Any] = {"run": asdict(BASE_CONFIG), "losses": {}}

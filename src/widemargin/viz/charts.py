@@ -271,8 +271,10 @@ _MAX_LINE_MARKERS = 30  # points of a line that are shown as such; more of them 
 
 
 @chart_style()
-def draw_log_lines(lines: Sequence[Line], xlabel: str, ylabel: str, title: str, log_y: bool = True) -> Chart:
-    """Lines over a logarithmic x axis."""
+def draw_log_lines(
+    lines: Sequence[Line], xlabel: str, ylabel: str, title: str, log_y: bool = True, from_zero: bool = True
+) -> Chart:
+    """Lines over a logarithmic x axis; a linear y axis begins at 0, or with `from_zero=False` below the least value."""
     chart = Chart(CHART_WIDTH, 390, title)
     axes = chart.add_axes(70, 30, 590, 340)
     axes.set(xscale="log", yscale="log" if log_y else "linear", xlabel=xlabel, title=ylabel)
@@ -282,7 +284,9 @@ def draw_log_lines(lines: Sequence[Line], xlabel: str, ylabel: str, title: str, 
     axes.margins(0.0)
     axes.minorticks_off()
     if not log_y:
-        axes.set_ylim(0.0, 1.06 * max(y for line in lines for _, y in line.points))
+        values = [y for line in lines for _, y in line.points]
+        pad = 0.06 * (max(values) - min(values) or 1.0)
+        axes.set_ylim(*((0.0, 1.06 * max(values)) if from_zero else (min(values) - pad, max(values) + pad)))
     for axis, is_log in ((axes.xaxis, True), (axes.yaxis, log_y)):
         axis.set_major_formatter((lambda v, _: f"{v:,.0f}" if v >= 1 else f"{v:g}") if is_log else "{x:g}")
     _name_line_ends(chart, axes, [(line, truncate_label(line.name, 32)) for line in lines])

@@ -1,4 +1,4 @@
-"""What a comparison knows beyond its ranks: every metric, classes, confusions, calibration, and what tuning chose."""
+"""Details of a comparison beyond the ranks: every metric, classes, confusions, calibration, and what tuning chose."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Heading = Callable[[str, str], str]
 
 
 def has_metrics(comparison: DatasetComparison) -> bool:
-    """Whether every loss of a set has all metrics; lines of older versions have accuracy only."""
+    """True if every loss of a set has all metrics; lines of older versions have accuracy only."""
     return all(result.metrics for result in comparison.results)
 
 
@@ -198,7 +198,7 @@ def _temperature_parts(comparison: DatasetComparison) -> list[str]:
 
 
 def tuning_sections(comparison: Comparison) -> list[str]:
-    """What `settings["tuning"]` of the results says: trials, and median and range of every number chosen per fold."""
+    """Sections on `settings["tuning"]` of the results: trials, and median and range of every number chosen per fold."""
     parts = []
     for one in comparison.sets:
         known = [(r, r.settings["tuning"]) for r in one.results if isinstance(r.settings.get("tuning"), dict)]
@@ -247,7 +247,7 @@ def _median_and_range(values: Sequence[float]) -> str:
 
 
 def _describe_flatness(values: Mapping[str, Any]) -> str:
-    """How flat the optimum is, in a sentence; a number that is missing is left out.
+    """Return a sentence on how flat the optimum is; missing numbers are omitted.
 
     >>> _describe_flatness({"within_one_se": 0.45, "default_behind": 0.4, "median_behind": 1.25})
     '45 % of the trials are within one standard error of the best; behind the best on inner folds: first trial 0.4, \

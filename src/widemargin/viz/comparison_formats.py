@@ -42,7 +42,7 @@ def format_interval(low: float, high: float, digits: int) -> str:
 
 
 def metric_axis_label(metric: Metric) -> str:
-    """What stands at the axis of a metric.
+    """Return the axis label of a metric.
 
     >>> metric_axis_label(METRICS["accuracy"]), metric_axis_label(METRICS["log_loss"])
     ('accuracy in percent', 'log loss (less is better)')
@@ -51,7 +51,7 @@ def metric_axis_label(metric: Metric) -> str:
 
 
 def metric_column_head(metric: Metric) -> str:
-    """What stands above the column of a metric.
+    """Return the column head of a metric.
 
     >>> metric_column_head(METRICS["roc_auc"]), metric_column_head(METRICS["brier"])
     ('ROC AUC\\xa0%', 'Brier score\\xa0↓')

@@ -58,7 +58,7 @@ def comparison_page(
     extra_sections: Sequence[str] = (),
     title: str = "",
 ) -> str:
-    """The whole page; `data_notes` are sentences on the data, `extra_sections` stand after the verdict."""
+    """The whole page; `data_notes` are sentences on the data, `extra_sections` follow the verdict."""
     one = comparison.sets[0]
     first = one.results[0]
     count = len(first.folds)
@@ -345,7 +345,7 @@ def _mean_std_cell(result: Result, comparison: DatasetComparison) -> page.Cell:
 
 
 def _recommendation_sections(comparison: Comparison) -> list[str]:
-    """What to use, and the command that fits it: the end of the page."""
+    """Return the last section: the recommended method and the command that fits it."""
     found = comparison.recommendation
     if found is None:
         return []

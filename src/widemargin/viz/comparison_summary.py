@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..tabular.comparison import Comparison, CrossDatasetComparison, DatasetComparison
     from ..tabular.results import Result
 
-_MAX_ROWS = 30  # of a table that nobody asked to be printed; `Comparison.table()` has all of them
+_MAX_ROWS = 30  # rows of a summary; `Comparison.table()` has all
 _TEXT_WIDTH = 100
 _LEGEND = f"{BEST_MARK}: best; {NOT_WORSE_MARK}: not significantly worse"
 # Colours of the notebook itself, so that it can be read in light and dark ones.

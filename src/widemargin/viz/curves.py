@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from .colours import assigned_loss_colour
 from .svg import figure_to_svg
 from .terminal import check_suffix, check_writable
@@ -64,7 +64,7 @@ def draw_loss_curves(out: str, loss_specs: str | None = None, num_classes: int =
     path = Path(check_suffix(out, FIGURE_FORMATS))
     check_writable(out)
     if not 2 <= num_classes <= 10**15:
-        raise InputError("--num-classes must be a whole number from 2 to 10^15")
+        raise InputError(f"{spell_option('num_classes')} must be a whole number from 2 to 10^15, got {num_classes}")
     chosen: list[Loss] = []
     for value in map(parse, list_losses()) if loss_specs is None else parse_list(loss_specs):
         chosen += [part for _, part in value.parts] if isinstance(value, Sum) else [value]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..losses.registry import LOSS_GROUPS
 from .terminal import console
 
@@ -30,7 +30,7 @@ def print_losses(names: Sequence[str] = (), output_format: str = "text", group: 
     from ..losses.registry import list_losses, loss_class
 
     if names and group is not None:
-        raise InputError("give names of losses or --group, not both")
+        raise InputError(f"give names of losses or {spell_option('group')}, not both")
     if names:
         loss_types: list[type[Loss]] = []
         for value in (value for name in names for value in parse_list(name)):
@@ -164,7 +164,7 @@ def loss_markdown(page: dict[str, Any]) -> str:
 
 
 def state_and_needs(page: dict[str, Any]) -> list[str]:
-    """What a loss keeps while training and what it needs, as lines of Markdown; none where it is nothing."""
+    """Return the state and the requirements of a loss as lines of Markdown, if it has any."""
     said = [f"**{word.capitalize()}.** {'; '.join(page[word])}." for word in ("state", "needs") if page[word]]
     return [line for sentence in said for line in (sentence, "")]
 

@@ -1,4 +1,7 @@
-"""Tables of numbers as charts: a heat map, a confusion matrix, and a ridgeline of histograms."""
+"""Tables of numbers as charts: a heat map, a confusion matrix, and a ridgeline of histograms.
+
+The confusion matrix is drawn by hand: matplotlib takes seconds for 900 cells with a number and a hover text each.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +47,7 @@ _CONFUSION_LEFT, _CONFUSION_TOP = 150, 110
 
 
 def draw_confusion_matrix(confusion: Confusion, names: Sequence[str], title: str) -> str:
-    """SVG text of a row per true class, for up to 30 classes: mistakes in red, right answers in blue, as shares of the
-    row.
-
-    Drawn by hand: matplotlib takes seconds for 900 cells with a number and a hover text each.
-    """
+    """Return SVG text with a row per true class, for up to 30: mistakes red, correct blue, as shares of the row."""
     counts = confusion.matrix()
     side = min(46.0, (CHART_WIDTH - _CONFUSION_LEFT - 20) / len(names))
     parts = [

@@ -14,7 +14,7 @@ from . import embeddings, page, pair_charts
 if TYPE_CHECKING:
     from ..metrics.verification import VerificationMetrics
     from ..recognition.protocols import ProtocolResult
-    from ..training.inputs import Samples
+    from ..training.image_inputs import Samples
 
 
 _NEIGHBOUR_ROWS, _NEIGHBOURS_PER_ROW = 12, 8

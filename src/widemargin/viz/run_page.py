@@ -31,7 +31,7 @@ from .matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix, draw_ridgeli
 if TYPE_CHECKING:
     from ..training.config import TrainConfig
 
-# Ends the name of a folder that nobody chose: the seed, options that are no defaults, a hash where they are many.
+# Suffix of a default folder name: the seed, changed options, or a hash if there are many.
 _DEFAULT_FOLDER_NAME = re.compile(r"-seed\d+(-[a-z_]+=[^=]*|-neck|-compile|-grad_checkpointing)*(-[0-9a-f]{8})?")
 _PREFERRED_SETTINGS = ("data", "model", "seed")  # settings that people compare by
 
@@ -116,7 +116,7 @@ class RunSummary:
 
     @property
     def image_counts_note(self) -> str:
-        """How many images of a folder are training, validation and test images; empty if the record does not say."""
+        """Return the numbers of training, validation and test images of a folder; empty if the record has none."""
         facts = (self.record or {}).get("manifest") or {}
         images = facts.get("images") or {}
         if "test" in images and "tested" in facts:  # those that were there, unchanged and in one class
@@ -127,7 +127,7 @@ class RunSummary:
 
     @property
     def missing_note(self) -> str:
-        """Which epochs the log lacks; empty where it is complete."""
+        """Return the epochs that are missing in the log; empty if it is complete."""
         known, epochs = len(self.epoch_metrics), self.config.epochs
         if self.record and known < epochs:
             return f"metrics.jsonl holds {known} of {epochs} epochs; the others cannot be shown"

@@ -169,7 +169,7 @@ def _render(marks: Iterable[_Mark]) -> str:
 def _iter_marks(
     node: ElementTree.Element, tips: Mapping[str, Sequence[str]], markers: Mapping[str, str]
 ) -> Iterator[_Mark]:
-    """What matplotlib drew, without its ids, definitions and clips, which are ids' only use."""
+    """Yield the marks drawn by matplotlib, without ids, definitions and clips (the only use of ids)."""
     for child in node:
         tag, own = child.tag.removeprefix(_SVG), tips.get(child.get("id", ""), ())
         if tag == "g":

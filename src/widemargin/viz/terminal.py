@@ -44,7 +44,7 @@ def print_in_blocks(title: Text, head: Sequence[Text], sections: Sequence[Sequen
     """Print a table whose columns do not fit one beside the other in blocks, each with the first column.
 
     Args:
-        title: what stands above it.
+        title: text above the table.
         head: heads of the columns; long ones are folded.
         sections: rows of cells, separated by a line; a row may have fewer cells than there are columns.
     """
