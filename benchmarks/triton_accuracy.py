@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -204,14 +206,13 @@ def compare_curve(loss: str) -> dict[str, float | None]:
 
 
 def start_interpreter() -> None:
-    """Make Triton interpret the kernels, which counts when they are defined; an InputError without Triton."""
+    """Check that Triton interprets the kernels, which counts when it is imported; an InputError without Triton."""
     if find_spec("triton") is None:
         raise InputError("this benchmark needs Triton: pip install --no-deps triton==3.9.0")
-    os.environ["TRITON_INTERPRET"] = "1"
     from widemargin.head.backends.triton_backend import is_interpreted
 
     if not is_interpreted():
-        raise InputError("the kernels were already compiled in this process: start a new one")
+        raise InputError("set TRITON_INTERPRET=1 before Triton is imported")
 
 
 def measure(losses: Sequence[str], on_progress: Callable[[float], None] = lambda _: None) -> dict[str, Any]:
@@ -327,6 +328,9 @@ def run(options: argparse.Namespace) -> None:
 
     if options.json:
         check_writable(options.json)
+    if os.environ.get("TRITON_INTERPRET") != "1":  # counts when Triton is imported, which torch may have done
+        command = [sys.executable, "-m", "benchmarks", *sys.argv[1:]]
+        sys.exit(subprocess.run(command, env=os.environ | {"TRITON_INTERPRET": "1"}, check=False).returncode)
     with progress_bar("losses", 1.0 + len(DTYPES) * len(options.losses)) as on_progress:
         record = measure(options.losses, on_progress)
     print_record(record)

@@ -87,7 +87,7 @@ def compare_far_classes():
     blocks = triton_backend.TritonBlocks(False, x.float(), weight, x, None)
     gradients = torch.randn(samples, chunk, generator=draw)
     place = {"n": samples, "c": classes, "d": dims, "chunk_start": classes - chunk, "chunk_size": chunk}
-    tiles = triton_backend.TILES[2]["gradients"]
+    tiles = triton_backend.TILES[2, True]["gradients"]
     partial, nothing = torch.empty(1, samples, dims), torch.empty(1)
     options = blocks._dot_options(tiles, True)
     common = {"chunk": gradients, "w": weight, **place, **options}

@@ -59,11 +59,13 @@ class Tiles(NamedTuple):
     stages: int
 
 
-# By size of a number in bytes.
+# By size of a number in bytes, and whether the number of dimensions is a multiple of 16. If it is not, numbers are
+# loaded one by one, which needs more registers: tiles are smaller there, so that none are spilled to memory.
 TILES = {
-    # With twice as many products in a tile, kernels for an odd number of dimensions run out of registers.
-    4: {"products": Tiles(32, 64, 32, 8, 2), "gradients": Tiles(32, 64, 64, 8, 2)},
-    2: {"products": Tiles(64, 64, 64, 8, 3), "gradients": Tiles(64, 64, 128, 8, 3)},
+    (4, True): {"products": Tiles(32, 64, 32, 8, 2), "gradients": Tiles(32, 64, 64, 8, 2)},
+    (4, False): {"products": Tiles(32, 64, 16, 8, 2), "gradients": Tiles(32, 64, 64, 8, 2)},
+    (2, True): {"products": Tiles(64, 64, 64, 8, 3), "gradients": Tiles(64, 64, 128, 8, 3)},
+    (2, False): {"products": Tiles(64, 64, 64, 8, 3), "gradients": Tiles(64, 64, 64, 8, 3)},
 }
 NORM_TILES = Tiles(1, 32, 128, 4, 2)
 CHUNK_ENTRIES = 1 << 22  # gradients of products in memory at a time: 16 MiB in fp32
@@ -90,10 +92,14 @@ def why_unavailable(device: torch.device) -> str | None:
 
 
 def is_interpreted() -> bool:
-    """True if `TRITON_INTERPRET=1` was set when the kernels were imported: they run on the CPU, for tests."""
+    """True if `TRITON_INTERPRET=1` was set when Triton was imported: the kernels run on the CPU, for tests."""
+    import triton.language
+
     from . import triton_kernels
 
-    return type(triton_kernels.log_sums).__name__ == "InterpretedFunction"
+    # Triton's own functions too: torch may have imported it before the variable was set.
+    functions = (triton_kernels.log_sums, triton.language.zeros)
+    return all(type(function).__name__ == "InterpretedFunction" for function in functions)
 
 
 class TritonBlocks(ClassBlocks):
@@ -138,7 +144,7 @@ class TritonBlocks(ClassBlocks):
         return {"DOT": dot, "PRECISION": precision, "BN": tiles.samples, "BC": tiles.classes, "BD": tiles.dims}
 
     def _tiles(self, name: str) -> Tiles:
-        return TILES[self.x.element_size()][name]
+        return TILES[self.x.element_size(), self.x.shape[1] % 16 == 0][name]
 
     def _inverse_norms(self) -> Tensor:
         """1/‖w‖ [C] in fp32, 0 for a weight that is zero or shorter than 1e-30; computed once for a call."""
