@@ -33,6 +33,7 @@ def tabulate_accuracy(record: dict[str, Any]) -> str:
     for row in record["rows"]:
         cases = [row["initial"], *([case] if case else [] for case in row["trained"].values())]
         errors = ["{:.1e}, {:.1e}".format(*largest_errors(case)) if case else "–" for case in cases]
+        errors = [text.replace("-", "\N{NON-BREAKING HYPHEN}") for text in errors]  # a line ends after the comma only
         edges = row["degenerate"].values()
         finite = f"{sum(case['finite'] for case in edges)} of {len(edges)}"
         rows.append([f"`{row['loss']}`", row["dtype"], *errors, finite])

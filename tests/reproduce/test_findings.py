@@ -216,3 +216,11 @@ def test_without_records_nothing_is_claimed(tmp_path, capsys):
     assert f"{len(findings_claims.CLAIMS)} not tested here" in capsys.readouterr().out
     assert (out / "report.html").exists()
     assert main(["reproduce", "findings", "--records", str(tmp_path / "none")]) == 2
+
+
+def test_one_seed_and_a_lead_by_chance_are_no_verdict():
+    claims = {claim.name: claim for claim in findings_claims.judge_claims(ROOT / "records")}
+    lines = [json.loads(line) for line in (ROOT / "records" / "figure3_cpu.jsonl").read_text().splitlines()]
+    assert len({line["seed"] for line in lines}) == 1
+    assert claims["figure3"].status == findings_claims.UNTESTED
+    assert "may be chance" in claims["table1"].finding

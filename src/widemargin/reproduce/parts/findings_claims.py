@@ -18,7 +18,7 @@ from ...stats import holm
 from ...viz.svg import Chart
 from . import auto_scale_page, depth_map, gap_page, scale_page
 from .auto_scale_page import CANDIDATES
-from .cells import read_record_rows
+from .cells import Row, read_record_rows
 
 HOLDS, CONDITIONS, FAILS, UNTESTED = "holds", "holds under conditions", "does not hold", "not tested here"
 STATUSES = (HOLDS, CONDITIONS, FAILS, UNTESTED)
@@ -78,13 +78,13 @@ def _judge_depth(claim: Claim, path: Path) -> Claim:
         f"{shares[three[1]].share:.0f} % "
         f"and AdaCos in {shares['adacos'].share:.0f} %. In the same settings "
         + "; ".join(
-            f"only ArcGrad learns in {p.only_first}, only {p.second.partition('(')[0]} in "
+            f"only ArcGrad learns in {p.only_first}, only {_name(p.second)} in "
             f"{p.only_second} (sign test with Holm's correction, p = {p.p:.2g})"
             for p in pairs
         )
-        + f". ArcGrad's region is significantly larger than that of {_list(larger)} and smaller than that of "
-        f"{_list(smaller)}. "
-        f"The three are at chance together in {failed} settings; ArcGrad learns in {both} of these. "
+        + f". ArcGrad's region is significantly larger than that of {_list(larger)}"
+        + (f" and smaller than that of {_list(smaller)}. " if smaller else ". ")
+        + f"The three are at chance together in {failed} settings; ArcGrad learns in {both} of these. "
         f"With torch's default "
         f"initialisation softmax learns in {torch_init[_SOFTMAX, 'torch']:.0f} % and ArcGrad in "
         f"{torch_init[_ARCGRAD, 'torch']:.0f} %, with He's in {torch_init[_SOFTMAX, 'he']:.0f} and "
@@ -94,8 +94,13 @@ def _judge_depth(claim: Claim, path: Path) -> Claim:
     return replace(claim, status=status, finding=text, chart=chart)
 
 
+def _name(loss: str) -> str:
+    plain = loss.partition("(")[0]
+    return {"arcface": "ArcFace", "adacos": "AdaCos"}.get(plain, plain)
+
+
 def _list(losses: list[str]) -> str:
-    return " and ".join(loss.partition("(")[0] for loss in losses) or "none of them"
+    return " and ".join(map(_name, losses)) or "none of them"
 
 
 def _judge_scale(claim: Claim, path: Path) -> Claim:
@@ -104,24 +109,40 @@ def _judge_scale(claim: Claim, path: Path) -> Claim:
     p = scale_page.friedman_over_scales(rows)
     arcgrad = found["arcgrad"]
     has_wider = all(arcgrad.share >= other.share for other in found.values())
-    # Small tables of two to six classes alone: at most under conditions.
+    # Tables alone, and small ones of two to six classes: at most under conditions.
     status = CONDITIONS if arcgrad.share >= 0.5 and has_wider else FAILS
+    fifty = path.with_name("scale_fifty.json")
     best = max(found.values(), key=lambda each: each.best_accuracy)
     text = (
         "Settings within a point of a loss's own best average over "
-        f"{len({row['set'] for row in rows})} sets: "
-        + ", ".join(
-            f"{e.loss} {e.num_within} of {e.num_settings} (s from {e.low_scale:g} to {e.high_scale:g})"
-            for e in found.values()
-        )
+        f"{len({row['set'] for row in rows})} sets of two to six classes: "
+        + _describe_plateaus(rows)
         + f". The best averages are "
         f"{', '.join(f'{e.loss} {e.best_accuracy:.2f}' for e in found.values())} (highest: {best.loss}). "
         + ("" if p is None else f"Friedman's test over ArcGrad's scales: p = {p:.2g}. ")
-        + "The sets have two to six classes; tables of 50 classes and images are not tested yet (`scale fifty`, "
-        "`scale cifar10`, `scale omniglot`)."
+        + (_describe_fifty_classes(read_record_rows(fifty)) if fifty.is_file() else "")
+        + "Not tested yet: "
+        + ("" if fifty.is_file() else "a table of 50 classes (`scale fifty`) and ")
+        + "images (`scale cifar10`, `scale omniglot`)."
     )
     chart = scale_page.draw_plateaus(rows, "Accuracy against the scale, mean of the sets")
     return replace(claim, status=status, finding=text, chart=chart)
+
+
+def _describe_plateaus(rows: list[Row]) -> str:
+    return ", ".join(
+        f"{e.loss} {e.num_within} of {e.num_settings} (s from {e.low_scale:g} to {e.high_scale:g})"
+        for e in scale_page.plateaus(rows)
+    )
+
+
+def _describe_fifty_classes(rows: list[Row]) -> str:
+    best = ", ".join(f"{e.loss} {e.best_accuracy:.1f} ({e.best})" for e in scale_page.plateaus(rows))
+    own = {row["s"]: row["accuracy"] for row in rows if row["loss"] == "arcgrad"}
+    by_scale = ", ".join(f"s={s:g} {value:.1f}" for s, value in sorted(own.items()))
+    return (
+        f"On a generated table of 50 classes: {_describe_plateaus(rows)}; best {best}; ArcGrad by scale: {by_scale}. "
+    )
 
 
 def _judge_gap(claim: Claim, path: Path) -> Claim:
@@ -187,7 +208,11 @@ def _judge_table1(claim: Claim, path: Path) -> Claim:
     leader = max(averages, key=lambda loss: averages[loss])
     status = HOLDS if leader == _ARCGRAD and test.p <= ALPHA else CONDITIONS if leader.startswith("arcgrad") else FAILS
     text = f"Averages over {len(sets)} sets: " + ", ".join(f"{k} {v:.2f}" for k, v in averages.items())
-    text += f"; Friedman's test over all seven: p = {test.p:.2g}."
+    text += f"; Friedman's test over all seven: p = {test.p:.2g}"
+    if leader == _ARCGRAD and test.p > ALPHA:
+        second = sorted(averages.values())[-2]
+        text += f", so the lead of {averages[leader] - second:.2f} points in the average may be chance"
+    text += "."
     spans = []
     for k, loss in enumerate(losses):
         column = [row[k] for row in scores]
@@ -232,9 +257,8 @@ def _judge_fractions(claim: Claim, path: Path) -> Claim:
     values = {(line["loss"], float(line["train_fraction"])): float(line["test"]["top1"]) for line in _lines(path)}
     losses, fractions = list(dict.fromkeys(k for k, _ in values)), sorted({f for _, f in values})
     best = {f: max(losses, key=lambda loss: values[loss, f]) for f in fractions}
-    wins = [f for f in fractions if best[f].startswith("arcgrad")]
     text = (
-        "One seed each, so without a test. Best at "
+        "One seed each and a small network, which tells nothing about a claim on small differences. Best at "
         + ", ".join(f"{100 * f:g} %: {best[f]} {values[best[f], f]:.2f}" for f in fractions)
         + "."
     )
@@ -245,7 +269,7 @@ def _judge_fractions(claim: Claim, path: Path) -> Claim:
         "accuracy in percent",
         "Accuracy by the share of the training images",
     )
-    return replace(claim, status=CONDITIONS if wins else FAILS, finding=text, chart=chart)
+    return replace(claim, finding=text, chart=chart)
 
 
 def _judge_headline(claim: Claim, path: Path) -> Claim:
@@ -340,7 +364,7 @@ CLAIMS: tuple[tuple[Claim, Judge | None], ...] = (
         Claim(
             "table7",
             f"{_PAPER}, Table VII",
-            "After 10 epochs of CIFAR-10+ ArcGrad is 15.5 points above softmax.",
+            "After 10 epochs of CIFAR-10+ ArcGrad is far above softmax (15.5 points), also with a small network.",
             "widemargin reproduce table7 --size cpu",
             "16 runs of 5 minutes on two cores",
             record="table7_cpu.jsonl",
@@ -362,7 +386,7 @@ CLAIMS: tuple[tuple[Claim, Judge | None], ...] = (
         Claim(
             "headline",
             f"{_PAPER}, Table IV",
-            "ArcGrad reaches 94.36 % on CIFAR-10+.",
+            "ArcGrad's 94.36 % on CIFAR-10+ can be had in an hour on two CPU cores.",
             "widemargin reproduce headline",
             "an hour on two cores",
             record="headline.jsonl",
