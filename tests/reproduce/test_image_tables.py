@@ -190,6 +190,36 @@ def test_a_run_that_diverges_does_not_keep_the_others(tmp_path, monkeypatch, cap
     assert "loss" in capsys.readouterr().err
 
 
+def test_a_list_continues_from_the_records_of_another_machine(tmp_path, tiny_sizes, monkeypatch, capsys):
+    data = write_small_cifar("cifar10", tmp_path / "data", monkeypatch)
+    monkeypatch.setattr("widemargin.reproduce.parts.image_tables.select_losses", lambda options: {"soft": "softmax"})
+    words = ["reproduce", "table7", "--size", "cpu", "--data-dir", str(data), "--out"]
+    first, second = ([*words, str(tmp_path / name), "--runs-dir", str(tmp_path / f"runs_{name}")] for name in "ab")
+    assert main([*first, "--seeds", "1"]) == 0
+    [kept] = read_lines(tmp_path / "a" / "records.jsonl")
+    kept["test"]["top1"] = 12.5  # so that a repeated run would show
+    (tmp_path / "here.jsonl").write_text(json.dumps(kept) + "\n" + json.dumps({**kept, "run": "another"}) + "\n")
+    assert main([*second, "--seeds", "2", "--records", str(tmp_path / "here.jsonl")]) == 0
+    assert "1 finished run added" in capsys.readouterr().out
+    found = read_lines(tmp_path / "b" / "records.jsonl")
+    assert [record["seed"] for record in found] == [0, 1]
+    assert found[0] == kept
+
+    (tmp_path / "bad.jsonl").write_text(json.dumps(kept) + "\n{}\n")
+    assert main([*second, "--records", str(tmp_path / "bad.jsonl")]) == 2
+    assert "bad.jsonl, line 2: not the record of a run" in capsys.readouterr().err
+
+
+def test_figure_4_leaves_out_runs_without_a_log(tmp_path, tiny_sizes, capsys):
+    words = ["reproduce", "figure4", "--size", "cpu", "--runs-dir", str(tmp_path / "runs"), "--out", str(tmp_path)]
+    configs = [make_image_config("cpu", "cifar10", loss, 0, augment="paper") for loss in IMAGE_LOSSES.values()]
+    test = {"test": {"top1": 50.0}}
+    lines = [{"run": runs.run_folder(config, Path()).name, "loss": config.loss, **test} for config in configs]
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main([*words, "--records", str(tmp_path / "records.jsonl")]) == 0
+    assert (tmp_path / "report.html").is_file()
+
+
 # ---------------------------------------------------------------- jobs
 
 

@@ -20,6 +20,8 @@ _DEFAULT_SEED_COUNTS = {"omniglot": 3, "faces": 3, "adaacos": 3, "sphere": 1}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
+    from .parts.runs import add_records_argument
+
     parser.add_argument("which", choices=EXPERIMENTS, help="the experiment")
     parser.add_argument(
         "--loss-set",
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default openset_WHICH)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    add_records_argument(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -55,6 +58,10 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f"--loss-set {options.loss_set} is for omniglot and faces, not for {options.which}")
     if options.settings and options.loss_set != "families":
         raise InputError("--settings is for --loss-set families, which chooses settings")
+    if options.records and options.which != "adaacos":
+        raise InputError(
+            f"--records is for adaacos: {options.which} compares identities, which are in the folders of its runs"
+        )
     if options.which == "adaacos":
         openset_claims.run_tuning_claim(options, seeds)
         return

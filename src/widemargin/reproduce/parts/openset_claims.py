@@ -28,7 +28,7 @@ from .openset_table import (
     metric_by_seed,
     metric_values,
 )
-from .runs import read_record, run_folder
+from .runs import add_finished_runs, read_record, run_folder
 
 if TYPE_CHECKING:
     from ...viz.svg import Chart
@@ -93,6 +93,8 @@ def run_tuning_claim(options: argparse.Namespace, seeds: range) -> None:
     methods = [
         method for grid, others in zip(grids, untuned_by_dataset, strict=True) for method in (*grid.values(), *others)
     ]
+    configs = [method.config_for_seed(seed) for method in methods for seed in seeds]
+    add_finished_runs(options.records, configs, Path(options.runs_dir))
     out = complete_openset_runs(methods, seeds, options, "adaacos")
     if out is None:
         return

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...io import bounded
 from ...io.bounded import read_file
 from ...io.errors import InputError, unknown_name_error
-from ...io.locks import lock_folder
+from ...io.locks import lock_folder, write_text_atomic
 from ...metrics.confusion import Confusion
 from ...training.config import TrainConfig
 from ..paper import TABLE1_LOSSES
@@ -85,7 +85,7 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
     for config in unique_configs(configs):
         record = read_record(config, runs_dir)
         if record is not None:
-            line = {name: record.get(name) for name in _RECORD_FIELDS}
+            line = {"run": run_folder(config, runs_dir).name} | {name: record.get(name) for name in _RECORD_FIELDS}
             line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
             line |= {"augment": config.augment, "train_fraction": config.train_fraction}
             if config.imbalance > 1.0:
@@ -97,6 +97,30 @@ def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) ->
     fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     fresh.replace(path)
     return len(lines)
+
+
+def add_finished_runs(paths: Iterable[str], configs: Iterable[TrainConfig], runs_dir: Path) -> None:
+    """Write `record.json` of the runs that these files of records hold and that were not begun here.
+
+    So a long list of runs continues on another machine from its `records.jsonl` alone. Such a run counts as finished
+    and stands in the tables, but has neither a network nor a log. Records of other runs are ignored.
+    """
+    folders = {run_folder(config, runs_dir).name: run_folder(config, runs_dir) for config in configs}
+    added = 0
+    for path in paths:
+        for number, text in enumerate(bounded.read_lines(path), 1):
+            try:
+                record = json.loads(text)
+                folder = folders.get(str(record.get("run")))
+                float(next(iter(record["test"].values())))
+            except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+                raise InputError(f"{path}, line {number}: not the record of a run") from None
+            if folder is not None and not folder.exists():
+                folder.mkdir(parents=True)
+                write_text_atomic(folder / "record.json", json.dumps(record, ensure_ascii=False))
+                added += 1
+    if paths:
+        print(f"{added} finished run{'' if added == 1 else 's'} added from {', '.join(map(str, paths))}")
 
 
 def paper_angles(summaries: Sequence[RunSummary]) -> dict[str, float]:
@@ -274,12 +298,24 @@ def add_image_arguments(
     parser.add_argument("--out", metavar="DIR", help="folder for the page and the records (default: the recipe's name)")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs, shared by all recipes")
     parser.add_argument("--data-dir", metavar="DIR", help="folder with the data sets (also WIDEMARGIN_DATA)")
+    add_records_argument(parser)
     cluster = parser.add_argument_group("running on a cluster")
     cluster.add_argument("--executor", choices=("local", "slurm"), default="local", help="train here, or as SLURM jobs")
     cluster.add_argument("--partition", metavar="NAME", help="SLURM partition")
     cluster.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs per job (default 1)")
     cluster.add_argument("--cpus", type=int, default=8, metavar="N", help="CPU cores per job (default 8)")
     cluster.add_argument("--hours", type=float, default=24.0, metavar="H", help="time limit of a job (default 24)")
+
+
+def add_records_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the option that continues a list of runs from another machine."""
+    parser.add_argument(
+        "--records",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="records.jsonl of this recipe from another machine: its runs count as finished",
+    )
 
 
 def seed_range(options: argparse.Namespace) -> range:
@@ -295,6 +331,7 @@ def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namesp
     """Train missing runs, here or as jobs, and write the records of finished runs; return the output folder."""
     all_configs, runs_dir = unique_configs(configs), Path(options.runs_dir)
     out = Path(options.out or recipe)
+    add_finished_runs(options.records, all_configs, runs_dir)
     todo = missing_configs(all_configs, runs_dir)
     if options.list:
         for config in all_configs:
