@@ -28,6 +28,7 @@ BENCHMARKS = {
     "coverage": "coverage of the intervals of verification",
     "gallery": "search in a gallery on disk against a bare matrix product and topk",
     "head": "time, memory and gradients of our heads and others",
+    "head_runs": "time of heads over the limit in several processes, beside the goals",
     "outliers": "AUROC of outlier scores for planted wrong labels and foreign images",
     "pages": "time and size of the pages of lab, tour and report",
     "pairs": "pair losses against pytorch-metric-learning: time and memory of a step",

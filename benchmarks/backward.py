@@ -169,11 +169,11 @@ def measure_usage(usage: Usage, rounds: int, with_memory: bool = True) -> dict[s
 
 
 def _measure_memory_in_child(usage: Usage, way: str) -> float:
-    from .head_timing import _child_environment
+    from .head_timing import checkout_environment
 
     command = [sys.executable, "-m", __name__, usage.function, usage.step, way, str(torch.get_num_threads())]
     # Freed memory is returned to the system at once, so that it does not hide new allocations.
-    environment = _child_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    environment = checkout_environment() | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if process.returncode:
         raise InputError(f"{usage.function} could not be measured: {process.stderr.strip().splitlines()[-1:]}")

@@ -370,13 +370,13 @@ def _wait_for(device: torch.device) -> None:
 def measure_extra_memory(name: str, shape: tuple[int, int, int], threads: int) -> float:
     """Measure the MiB of a step of a head, by name, beyond the gradient, in a separate process."""
     command = [sys.executable, "-m", __name__, "memory", name, json.dumps(shape), str(threads)]
-    process = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=checkout_environment(), capture_output=True, text=True, check=False)
     if process.returncode:
         raise InputError(f"{name} could not be measured: {process.stderr.strip().splitlines()[-1:]}")
     return float(process.stdout.split()[-1])
 
 
-def _child_environment() -> dict[str, str]:
+def checkout_environment() -> dict[str, str]:
     """Return the environment of a child process that imports this package from the checkout."""
     checkout = str(Path(__file__).resolve().parents[1])
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH"))))}
@@ -461,7 +461,7 @@ def _run_processes(shape: tuple[int, int, int], loss: str, rounds: int, world_si
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", __name__, "rank", json.dumps(shape), loss, str(rounds), folder]
-        common = {**_child_environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        common = {**checkout_environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         common |= {"WORLD_SIZE": str(world_size), "OMP_NUM_THREADS": "1"}
         started = [
             subprocess.Popen(command, env={**common, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True)

@@ -32,7 +32,7 @@ from widemargin.io.errors import InputError, unknown_name_error
 from widemargin.io.progress import progress_bar
 from widemargin.viz.terminal import check_writable, console
 
-from .head_timing import _child_environment, peak_resident_kib, reset_peak_resident, resident_kib
+from .head_timing import checkout_environment, peak_resident_kib, reset_peak_resident, resident_kib
 
 SIZES = (256, 1024)
 EMBEDDING_DIM = 512
@@ -115,7 +115,7 @@ def _step(mean_loss: Callable[[Tensor], Tensor], x: Tensor, module: torch.nn.Mod
 def measure_memory(who: str, spec: str, sizes: list[int]) -> dict[int, float | None]:
     """MiB that a step of each size takes, in a process of its own; None where it is more than `MAX_CHILD_GIB`."""
     command = [sys.executable, "-m", "benchmarks.pairs", who, spec, json.dumps(sizes)]
-    done = subprocess.run(command, env=_child_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=checkout_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise InputError(f"{who} {spec} could not be measured: {done.stderr.strip().splitlines()[-1:]}")
     return dict(zip(sizes, json.loads(done.stdout.splitlines()[-1]), strict=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import numerics
+from benchmarks import head_runs, numerics
 from benchmarks.__main__ import main
 from benchmarks.head_page import heads_page
 from benchmarks.head_timing import (
@@ -46,6 +46,37 @@ def test_the_command_measures_prints_and_writes(small_numerics, tmp_path, capsys
     ours_error = next(row for row in found["errors"] if row["name"].startswith("arcface"))
     assert ours_error["initial"] < 2e-6
     assert page.read_text().count("<svg") >= 1
+
+
+@pytest.mark.slow
+def test_separate_processes_are_compared_with_the_goals(tmp_path, capsys):
+    path = tmp_path / "runs.json"
+    words = ["head_runs", "--shapes", "256,512,10", "--rounds", "1", "--json", str(path)]
+    assert main([*words, "--runs", "2"]) == 0
+    rows = json.loads(path.read_text())
+    assert {(row["loss"], row["over"]) for row in rows if "adacos" not in row["loss"]} == {
+        ("arcface", "eager head"),
+        ("arcface", "pytorch-metric-learning"),
+        ("cosface", "eager head"),
+        ("cosface", "pytorch-metric-learning"),
+        ("arcgrad", "eager head"),
+    }
+    assert all(len(row["runs"]) == 2 and min(row["runs"]) > 0 for row in rows)
+    assert "0.90" in capsys.readouterr().out
+    assert main([*words, "--shapes", "3,4,5"]) == 2
+
+
+def test_the_median_of_the_processes_is_compared_with_the_goal(capsys):
+    shape = [256, 128, 1000]
+    rows = [
+        {"shape": shape, "threads": 2, "loss": loss, "over": "limit", "runs": runs}
+        for loss, runs in (("arcface", [1.5, 1.9, 1.6]), ("arcgrad", [2.0, 1.8, 2.1]), ("adaface", [2.2, 2.1, 2.3]))
+    ]
+    assert [head_runs.goal_of(row) for row in rows] == [1.7, 1.9, 2.2]
+    head_runs.print_rows(rows)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "reached" in line]
+    assert ["not reached" in line for line in lines] == [False, True, False]
+    assert "1.60 (1.50 – 1.90)" in lines[0]
 
 
 @pytest.mark.slow
