@@ -17,6 +17,7 @@ settings.register_profile(
 )
 settings.load_profile("tests")
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start, several at a time
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that import onnxruntime leave nothing in the user's cache
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts into the background with interrupts ignored, and children would inherit that.

@@ -89,7 +89,8 @@ def test_a_task_per_gpu_else_what_was_asked_for(environment, tasks, per_node, cl
     assert f"--ntasks-per-node={per_node}" in words
 
 
-def test_tasks_have_the_cores_they_were_given(cluster):
+def test_tasks_have_the_cores_they_were_given(cluster, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     _, environment = submit(cluster, WORDS, SLURM_CPUS_PER_TASK="8")
     assert (environment["SRUN_CPUS_PER_TASK"], environment["OMP_NUM_THREADS"]) == ("8", "8")
     _, environment = submit(cluster, WORDS)
