@@ -70,6 +70,11 @@ def is_participle(name: str) -> bool:
     return word not in OTHER_WORDS and (word in IRREGULAR or bool(re.fullmatch("[a-z]{2,}(ed|en)", word)))
 
 
+def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """True if a function is read as an attribute: there an adjective says what holds."""
+    return any(isinstance(node, ast.Name) and node.id == "property" for node in function.decorator_list)
+
+
 def module_name(path: Path, package: Path) -> str:
     """Dotted name of a file below the package's folder; the package itself is the empty name."""
     parts = path.relative_to(package).with_suffix("").parts
@@ -126,7 +131,9 @@ def print_statistics(package: Path) -> None:
         f"{module_name(path, package)}.{node.name}"
         for path in paths
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_participle(node.name)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_participle(node.name)
+        and not is_property(node)
     ]
     cycles = import_cycles(package)
     print(f"{package.name}: {len(paths)} files ({len(losses)} of them in folders of losses), {sum(lengths):,} lines")

@@ -73,6 +73,24 @@ def test_the_rule_of_open_sets_is_what_its_record_says():
         assert row["difference"] < 0
 
 
+def test_margins_of_class_weights_are_in_their_records():
+    (arcface,) = (each for each in wm.suggest(500, 100, open_set=True) if each.loss.startswith("arcface"))
+    assert "m=0.3" in arcface.loss
+    settings = json.loads((ROOT / "records/openset_faces_settings.json").read_text())
+    assert "m=0.3" in settings["chosen"]["arcface"]
+    (cosface,) = (each for each in wm.suggest(500, 1, open_set=True) if each.loss.startswith("cosface"))
+    losses = [json.loads(line)["loss"] for line in (ROOT / "records/openset_omniglot.jsonl").read_text().splitlines()]
+    assert "m=0.2" in cosface.loss
+    assert any(loss.startswith("cosface(") and "m=0.2" in loss for loss in losses)
+    assert "m=0.1" in wm.suggest(500, 100)[-1].loss  # cited: Table III of the paper
+
+
+def test_an_imbalance_that_is_not_used_is_said():
+    reasons = [each.reason for each in wm.suggest(500, 100, open_set=True, imbalance=200)]
+    assert all("imbalance" in reason for reason in reasons)
+    assert not any("imbalance" in each.reason for each in wm.suggest(500, 100, open_set=True))
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

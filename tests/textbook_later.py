@@ -457,10 +457,12 @@ class ElasticFace(CosineSoftmax):
         kind: str = "arc",
         s: float = 64.0,
         m: float | None = None,
-        sigma: float = 0.05,
+        sigma: float | None = None,
         plus: bool = False,
     ) -> None:
         super().__init__(num_classes, s)
+        if sigma is None:
+            sigma = {"arc": 0.0175, "cos": 0.02}[kind] if plus else 0.05
         self.kind, self.sigma, self.plus = kind, sigma, plus
         self.m = {"arc": 0.5, "cos": 0.35}[kind] if m is None else m
 

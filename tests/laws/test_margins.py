@@ -142,8 +142,7 @@ def test_slope_is_the_finite_difference(name):
     worst = 0.0
     for filled, _, _ in each_curve(name, theta):
         worst = max(worst, slope_error(filled.psi, theta), slope_error(filled.phi, torch.cos(theta)))
-    is_detached = at_rest(name).detached or getattr(wm.parse(name), "gradient", "exact") != "exact"
-    assert (worst > 1.0) == is_detached, f"{worst:.3g} times the tolerance"
+    assert (worst > 1.0) == at_rest(name).detached, f"{worst:.3g} times the tolerance"
 
 
 @every_margin

@@ -52,6 +52,10 @@ class ArcFace(Margin):
         "exact", "gradient used in training", choices=("exact", "straight_through"), hide_default=True
     )
 
+    @property
+    def detached(self) -> bool:  # type: ignore[override]
+        return self.gradient == "straight_through"
+
     def psi(self, theta: Tensor) -> Tensor:
         curve = arc_curve(theta, self.m)
         return straight_through(curve, torch.cos(theta)) if self.gradient == "straight_through" else curve

@@ -41,6 +41,10 @@ class Combined(Margin):
         "exact", "gradient used in training", choices=("exact", "straight_through"), hide_default=True
     )
 
+    @property
+    def detached(self) -> bool:  # type: ignore[override]
+        return self.gradient == "straight_through"
+
     def psi(self, theta: Tensor) -> Tensor:
         curve: Tensor = falling_cosine(self.m1 * theta + self.m2) - self.m3
         return straight_through(curve, torch.cos(theta)) if self.gradient == "straight_through" else curve

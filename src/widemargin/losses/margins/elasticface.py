@@ -4,10 +4,11 @@ Formula: z_y = s cos(θ_y + m_i) (form=arc) or s (cos θ_y − m_i) (form=cos), 
 With plus=True the draws of a batch are sorted, so that the sample with the smallest cos θ_y gets the largest margin.
 Domain: s > 0; m ≥ 0 (default 0.5 radians for arc, 0.35 for cos); σ ≥ 0. σ = 0 is CosFace, or ArcFace up
 to π − m. Evaluation uses m itself. Draws come from torch's global generator, one for each sample.
+Several processes sort the draws of their own samples each.
 When: faces, if a fixed margin is too large for some classes and too small for others.
-Reference: Boutros et al., ElasticFace (arXiv 2109.09416), Eq. 4 to 6; σ = 0.05, with plus=True 0.0175 (arc) and 0.02
-(cos). The authors' code of plus=True sorts by the inverse permutation, so that margins go to random samples; here they
-go where the paper says.
+Reference: Boutros et al., ElasticFace (arXiv 2109.09416), Eq. 4 to 6; σ = 0.05 by default, with plus=True 0.0175 (arc)
+and 0.02 (cos). The authors' code of plus=True sorts by the inverse permutation, so that margins go to random samples;
+here they go where the paper says.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
@@ -25,6 +26,8 @@ from ..base import Number, option
 from ..margin import Margin, SampleStatistics
 
 DEFAULT_MARGINS = {"arc": 0.5, "cos": 0.35}
+DEFAULT_SIGMA = 0.05
+DEFAULT_SIGMAS_PLUS = {"arc": 0.0175, "cos": 0.02}
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,7 +40,13 @@ class ElasticFace(Margin):
 
     s: Number = option(64.0, "scale", low=0, open_low=True, allows_schedule=True, allows_learnable=True)
     m: Number = option(None, "mean margin; 0.5 (arc) or 0.35 (cos) by default", low=0, high=2, optional=True)
-    sigma: Number = option(0.05, "standard deviation of the margin", low=0, allows_schedule=True)
+    sigma: Number = option(
+        None,
+        "standard deviation of the margin; 0.05, with plus=True 0.0175 (arc) or 0.02 (cos), by default",
+        low=0,
+        optional=True,
+        allows_schedule=True,
+    )
     form: str = option("arc", "how the margin enters", choices=("arc", "cos"))
     plus: bool = option(False, "give the largest margin to the smallest cosine", hide_default=True)
 
@@ -49,8 +58,12 @@ class ElasticFace(Margin):
         return self.form == "arc"  # cos(θ + m) increases again past π − m
 
     def for_num_classes(self, num_classes: int) -> Self:
-        resolved = super().for_num_classes(num_classes)
-        return resolved if self.m is not None else resolved.with_values(m=DEFAULT_MARGINS[self.form])
+        defaults = {
+            "m": DEFAULT_MARGINS[self.form],
+            "sigma": DEFAULT_SIGMAS_PLUS[self.form] if self.plus else DEFAULT_SIGMA,
+        }
+        missing = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return super().for_num_classes(num_classes).with_values(**missing)
 
     def for_samples(self, samples: SampleStatistics) -> Self:
         if not samples.training:

@@ -4,8 +4,8 @@ Formula: version=v1: z_y = s cos(min(m θ_y, π)), z_j = s cos θ_j; version=v2:
 Domain: s > 0; m ≥ 1. m = 1 is NormFace. `gradient=detached` has the same values with the gradient of the plain cosine
 (the paper's characteristic gradient detachment); `weight=50` multiplies the loss by 50/s as in the authors' code.
 When: a multiplied angle without SphereFace's annealing; v1 has no gradient past π/m, v2 has one everywhere.
-Reference: Liu et al., SphereFace Revived (arXiv 2109.05565), Eq. 7, 9 and 13; s = 30 with m = 1.5 (v1), s = 60 with
-m = 1.4 (v2) as in the authors' code.
+Reference: Liu et al., SphereFace Revived (arXiv 2109.05565), Eq. 7, 9 and 13. The defaults s = 30 and m = 1.5 are the
+authors' for v1; theirs for v2 are s = 60 and m = 1.4: `sphereface_r(version=v2, s=60, m=1.4)`.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3]])
@@ -40,6 +40,10 @@ class SphereFaceR(Margin):
         None, "the loss is multiplied by weight/s", low=0, open_low=True, optional=True, hide_default=True
     )
     gradient: str = option("exact", "gradient used in training", choices=("exact", "detached"), hide_default=True)
+
+    @property
+    def detached(self) -> bool:  # type: ignore[override]
+        return self.gradient == "detached"
 
     @property
     def is_linear(self) -> bool:
