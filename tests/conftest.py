@@ -4,8 +4,17 @@ import math
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+
+if sys.dont_write_bytecode:
+    # Containers often ask for that. Then every process that a test starts compiles torch from its sources, which takes
+    # longer than most tests: bytecode goes to pytest's own folder, and none beside the sources.
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "bytecode")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 import torch
