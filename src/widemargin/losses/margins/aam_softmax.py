@@ -7,8 +7,8 @@ Domain: s > 0; 0 ≤ m ≤ π/2 and 0 ≤ penalty ≤ π/2 radians; integer k �
 topk = 0 is ArcFace with the continuous curve.
 When: speakers. Recipes let m rise, `m=warmup(0, 0.2, steps=…)`, and fine-tune with m = 0.5 and topk = 0.
 Reference: Zhao et al., Multi-query multi-head attention pooling and inter-topK penalty (arXiv 2110.05042), Eq. 6 and 7;
-s = 32, m = 0.2 and penalty = 0.06 as in wespeaker, whose recipes also have `k=3, topk=5` (here one weight and no penalty
-by default) and let the penalty rise with the margin: `penalty=warmup(0, 0.06, steps=…)`.
+s = 32, m = 0.2 and penalty = 0.06 as in wespeaker, whose recipes also have `k=3, topk=5` (here one weight and no
+penalty by default) and let the penalty rise with the margin: `penalty=warmup(0, 0.06, steps=…)`.
 
 >>> import torch, widemargin as wm
 >>> cos = torch.tensor([[0.8, 0.1, -0.3, 0.4]])
