@@ -14,7 +14,7 @@ from widemargin.cli.main import main
 from widemargin.data.tabular.uci import load_uci_set
 from widemargin.io.errors import InputError
 from widemargin.reproduce import depth, findings, gap
-from widemargin.reproduce.parts import auto_scale_page, depth_map, findings_claims, gap_page, scale_page
+from widemargin.reproduce.parts import auto_scale_page, claim, depth_map, findings_claims, gap_page, scale_page
 from widemargin.reproduce.parts.auto_scales import Eq19Scale, MaxGradientScale, candidates
 from widemargin.reproduce.parts.cells import CellStore, read_record_rows, write_record
 from widemargin.reproduce.parts.depth_models import draw_layer
@@ -207,7 +207,7 @@ def test_rates_trains_what_is_missing_and_lists_the_rest(tmp_path, capsys, monke
 def test_the_docs_page_is_what_the_records_give():
     claims = findings_claims.judge_claims(ROOT / "records")
     assert findings.render_markdown(claims) == (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
-    assert {claim.status for claim in claims} <= set(findings_claims.STATUSES)
+    assert {each.status for each in claims} <= set(claim.STATUSES)
 
 
 def test_without_records_nothing_is_claimed(tmp_path, capsys):
@@ -219,8 +219,8 @@ def test_without_records_nothing_is_claimed(tmp_path, capsys):
 
 
 def test_one_seed_and_a_lead_by_chance_are_no_verdict():
-    claims = {claim.name: claim for claim in findings_claims.judge_claims(ROOT / "records")}
+    claims = {each.name: each for each in findings_claims.judge_claims(ROOT / "records")}
     lines = [json.loads(line) for line in (ROOT / "records" / "figure3_cpu.jsonl").read_text().splitlines()]
     assert len({line["seed"] for line in lines}) == 1
-    assert claims["figure3"].status == findings_claims.UNTESTED
+    assert claims["figure3"].status == claim.OPEN
     assert "may be chance" in claims["table1"].finding

@@ -202,8 +202,9 @@ def test_a_list_continues_from_the_records_of_another_machine(tmp_path, tiny_siz
     assert main([*second, "--seeds", "2", "--records", str(tmp_path / "here.jsonl")]) == 0
     assert "1 finished run added" in capsys.readouterr().out
     found = read_lines(tmp_path / "b" / "records.jsonl")
-    assert [record["seed"] for record in found] == [0, 1]
+    assert [record["seed"] for record in found] == [0, 1, 0]
     assert found[0] == kept
+    assert found[2]["run"] == "another"  # of this recipe with other options
 
     (tmp_path / "bad.jsonl").write_text(json.dumps(kept) + "\n{}\n")
     assert main([*second, "--records", str(tmp_path / "bad.jsonl")]) == 2

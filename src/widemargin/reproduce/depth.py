@@ -26,7 +26,6 @@ EMBEDDINGS = ("linear", "relu")
 RATES = {"adam": (1e-3, 1e-2, 1e-1), "sgd": (1e-2, 1e-1, 1.0)}
 STEPS_AND_BATCH = ((100, 16), (500, 16), (100, 120))
 FOLDS = 5
-"""Mean accuracy in percent from which on a loss counts as learning, and up to which as at chance (33.3)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

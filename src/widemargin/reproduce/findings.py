@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .parts.findings_claims import Claim
+    from .parts.claim import Claim
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Judge all claims, print them, write the page."""
     from ..io.errors import InputError
-    from .parts.findings_claims import STATUSES, judge_claims
+    from .parts.claim import STATUSES
+    from .parts.findings_claims import judge_claims
 
     records = Path(options.records)
     if not records.is_dir():
@@ -46,15 +47,36 @@ def run(options: argparse.Namespace) -> None:
         print(f"wrote {write_markdown(claims, Path(options.markdown))} and its pictures")
 
 
+_OVERVIEW_STYLE = """<style>
+.claims { list-style: none; margin: 20px 0; padding: 0; border-top: 2px solid var(--soft); }
+.claims li { display: grid; grid-template-columns: 1fr 13em 13.5em; gap: 0 18px; padding: 7px 4px;
+  border-bottom: 1px solid var(--line); }
+.claims a { color: inherit; text-decoration-color: var(--soft); text-underline-offset: 3px; }
+.claims .source { color: var(--soft); font-size: .92rem; } .claims .open { color: var(--soft); }
+@media (max-width: 700px) { .claims li { grid-template-columns: 1fr; gap: 2px; } }
+</style>"""
+
+
+def render_overview(claims: Sequence[Claim]) -> str:
+    """A line for each claim with its source and outcome, which leads to its section."""
+    from ..io.text import escape
+
+    lines = [
+        f'<li><a href="#{escape(c.name)}">{escape(c.claim)}</a><span class="source">{escape(c.source)}</span>'
+        + (f"<strong>{escape(c.status)}</strong>" if c.finding else f'<span class="open">{escape(c.status)}</span>')
+        + "</li>"
+        for c in claims
+    ]
+    return f'{_OVERVIEW_STYLE}<ul class="claims">{"".join(lines)}</ul>'
+
+
 def render_page(claims: Sequence[Claim]) -> str:
-    """The page: a table of all claims, then a section for each."""
+    """The page: all claims with their outcomes, then a section for each."""
     from ..viz import page
 
-    head = ("claim", "source", "outcome")
-    rows = [[(c.claim, ""), (c.source, ""), (c.status, "best" if c.finding else "")] for c in claims]
-    body = [page.table(head, rows)]
+    body = [render_overview(claims)]
     for claim in claims:
-        body += [page.heading(claim.claim, f"{claim.source}: {claim.status}")]
+        body += [page.heading(claim.claim, f"{claim.source}: {claim.status}", claim.name)]
         if claim.finding:
             body.append(page.paragraph(claim.finding))
         if claim.chart is not None:
@@ -62,7 +84,7 @@ def render_page(claims: Sequence[Claim]) -> str:
         body.append(page.code(claim.command))
         source = f"; the record is records/{claim.record}" if claim.finding else ""
         body.append(page.paragraph(f"Cost: {claim.cost}{source}.", "note"))
-    sub = "What the ArcGrad paper and its relatives claim, and what the records of this library say about it"
+    sub = "What the ArcGrad paper and its relatives claim, and what this library's records say"
     return page.html_page("Findings", sub, body)
 
 

@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 TABLES = ("uci", "fifty")
 IMAGES = ("cifar10", "omniglot")
 KEYS = ("set", "loss", "s", "m")
-_FEW_SCALES, _FEW_MARGINS = (3.0, 10.0, 30.0, 60.0), (0.1, 0.35)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options."""
     from .parts.cells import add_cell_arguments
+    from .parts.runs import add_records_argument
 
     parser.add_argument("which", choices=(*TABLES, *IMAGES), help="the data")
     parser.add_argument("--cv-repeats", type=int, default=2, help="of uci: runs of ten folds (default 2)")
     parser.add_argument("--sets", nargs="+", metavar="NAME", help="of uci: only these sets")
     add_cell_arguments(parser, "scale_WHICH")
     parser.add_argument("--runs-dir", metavar="DIR", default="runs", help="folder of the runs on images")
+    add_records_argument(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Train missing cells or runs, print the plateaus, write record and page."""
+    from ..io.errors import InputError
     from ..io.locks import lock_folder
     from .parts import scale_page
     from .parts.cells import CellStore, write_record
@@ -48,6 +50,10 @@ def run(options: argparse.Namespace) -> None:
     if options.which in IMAGES:
         _run_images(options, out)
         return
+    if options.records:
+        raise InputError(
+            f"--records is for cifar10 and omniglot: cells of {options.which} go on in their folder, --out"
+        )
     names, settings = _sets(options), _settings(options.which)
     cells = [_key_values(name, setting) for name in names for setting in settings]
     store = CellStore(out, KEYS)
@@ -80,11 +86,11 @@ def _sets(options: argparse.Namespace) -> list[str]:
 
 
 def _settings(which: str) -> list[Setting]:
-    from .parts.scale_grids import grid_settings
+    from .parts.scale_grids import FEW_MARGINS, FEW_SCALES, grid_settings
 
     if which == "uci":
         return grid_settings()
-    return grid_settings(["arcgrad", "normface"]) + grid_settings(["cosface", "arcface"], _FEW_SCALES, _FEW_MARGINS)
+    return grid_settings(["arcgrad", "normface"]) + grid_settings(["cosface", "arcface"], FEW_SCALES, FEW_MARGINS)
 
 
 def _key_values(name: str, setting: Setting) -> dict[str, Any]:
@@ -127,19 +133,20 @@ def image_configs(which: str, seed: int) -> dict[Setting, TrainConfig]:
 
     from .parts.openset_methods import OMNIGLOT_CONFIG
     from .parts.runs import make_image_config
-    from .parts.scale_grids import grid_settings
+    from .parts.scale_grids import image_settings
 
-    settings = grid_settings(["arcgrad", "normface"], _FEW_SCALES)
-    settings += grid_settings(["cosface", "arcface"], (10.0, 30.0), _FEW_MARGINS)
+    settings = image_settings()
     if which == "cifar10":
         return {s: make_image_config("cpu", "cifar10", str(s), seed, augment="paper") for s in settings}
     return {setting: replace(OMNIGLOT_CONFIG, loss=str(setting), seed=seed) for setting in settings}
 
 
 def _run_images(options: argparse.Namespace, out: Path) -> None:
+    from .parts import scale_page
     from .parts.openset_methods import OpenSetMethod, train_own_loss
     from .parts.openset_table import complete_openset_runs
-    from .parts.runs import complete_image_runs, read_record
+    from .parts.runs import add_finished_runs, complete_image_runs, read_record
+    from .parts.scale_grids import image_rows
 
     configs = image_configs(options.which, options.seed)
     options.out, options.executor = str(out), "local"
@@ -147,9 +154,15 @@ def _run_images(options: argparse.Namespace, out: Path) -> None:
         complete_image_runs(configs.values(), options, "scale_cifar10")
     else:
         methods = [OpenSetMethod(str(setting), config, train_own_loss) for setting, config in configs.items()]
+        add_finished_runs(options.records, configs.values(), Path(options.runs_dir))
         complete_openset_runs(methods, range(options.seed, options.seed + 1), options, "scale_omniglot")
-    metric = "top1" if options.which == "cifar10" else "recall1"
-    for setting, config in configs.items():
-        record = read_record(config, Path(options.runs_dir))
-        if record is not None:
-            print(f"{setting!s:28} {record['test'][metric]:.2f}")
+    found = [read_record(config, Path(options.runs_dir)) for config in configs.values()]
+    rows = image_rows(record for record in found if record is not None)
+    if not rows:
+        return
+    scale_page.print_plateaus(rows)
+    page = out / "report.html"
+    command = f"widemargin reproduce scale {options.which}" + (f" --seed {options.seed}" if options.seed else "")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(scale_page.render_page(rows, command), encoding="utf-8")
+    print(f"{len(rows)} of {len(configs)} settings; wrote {page}")

@@ -24,6 +24,7 @@ def draw_heatmap(
     highlighted: tuple[str, str] | None,
     colour: str,
     title: str,
+    decimals: int = 2,
 ) -> Chart:
     """A heat map of `values` by (row, column): darker is larger, one cell may be framed, missing ones stay empty."""
     low, high = min(values.values()), max(values.values())
@@ -38,7 +39,7 @@ def draw_heatmap(
         depth = 0.08 + 0.62 * (value - low) / max(high - low, 1e-9)
         frame: Any = {"ec": INK, "lw": 3} if highlighted == (row, column) else {}
         axes.bar(x, 0.88, 0.96, y - 0.44, fc=(colour, depth), **frame)
-        axes.text(x, y, f"{value:.2f}", ha="center", va="center_baseline")
+        axes.text(x, y, f"{value:.{decimals}f}", ha="center", va="center_baseline")
     return chart
 
 

@@ -85,9 +85,10 @@ def json_script(name: str, value: Any) -> str:
     return f'<script type="application/json" id="{escape(name)}">{text}</script>'
 
 
-def heading(text: str, description: str = "") -> str:
-    """A section's title, and a sentence on how to read it."""
-    return f"<h2>{escape(text)}</h2>" + (f'<p class="sub">{escape(description)}</p>' if description else "")
+def heading(text: str, description: str = "", anchor: str = "") -> str:
+    """A section's title, and a sentence on how to read it; `anchor` is what links name."""
+    name = f' id="{escape(anchor)}"' if anchor else ""
+    return f"<h2{name}>{escape(text)}</h2>" + (f'<p class="sub">{escape(description)}</p>' if description else "")
 
 
 def subheading(text: str, description: str = "") -> str:

@@ -9,7 +9,8 @@ from ...viz.svg import Chart
 from .cells import Row
 
 KEYS = ("loss", "layers", "width", "embedding", "opt", "steps", "batch", "init", "lr")
-LEARNS, CHANCE = 80.0, 40.0  # accuracies on Iris
+LEARNS, CHANCE = 80.0, 40.0
+"""Accuracy on Iris in percent from which on a loss counts as learning, and up to which as at chance (33.3)."""
 _CONDITIONS = tuple(key for key in KEYS if key not in ("loss", "layers"))
 
 
@@ -144,6 +145,22 @@ def draw_regions(rows: Sequence[Row], title: str) -> Chart:
     return draw_line_chart(lines, "layers, the class weights included", "settings in which it learns, percent", title)
 
 
+def draw_map(rows: Sequence[Row], loss: str, layers: int, title: str) -> Chart:
+    """The region of a loss at a depth: percent of the widths, steps and batches at which it learns, by initialisation
+    and activation behind the embedding (rows) and optimizer and rate (columns)."""
+    from ...viz.colours import loss_colour
+    from ...viz.matrices import draw_heatmap
+
+    cells: dict[tuple[str, str], list[bool]] = {}
+    own = [row for row in common_rows(rows) if (row["loss"], row["layers"]) == (loss, layers)]
+    for row in sorted(own, key=lambda row: (row["init"], row["embedding"], row["opt"], row["lr"])):
+        place = f"{row['init']}, {row['embedding']}", f"{row['opt']} {row['lr']:g}"
+        cells.setdefault(place, []).append(row["accuracy"] >= LEARNS)
+    names, columns = (list(dict.fromkeys(place[k] for place in cells)) for k in (0, 1))
+    shares = {place: 100.0 * sum(values) / len(values) for place, values in cells.items()}
+    return draw_heatmap(names, columns, shares, None, loss_colour(loss), title, decimals=0)
+
+
 def render_page(rows: Sequence[Row], command: str) -> str:
     """The page of the recipe."""
     from ...viz import page
@@ -159,6 +176,10 @@ def render_page(rows: Sequence[Row], command: str) -> str:
         own = [each for each in found if each.loss == loss]
         cells.append([(loss, ""), *((f"{each.share:.1f} %", "") for each in own), (f"{own[-1].best:.1f} %", "")])
     body.append(page.table(head, cells))
+    how = "Percent of widths, steps and batches at which it learns, by initialisation, embedding, optimizer and rate"
+    body.append(page.heading(f"Where each loss learns with {deepest} layers", how))
+    for loss in losses:
+        body += [page.subheading(loss), page.figure(draw_map(rows, loss, deepest, f"Where {loss} learns"))]
     body.append(page.heading(f"{deepest} layers by condition", "Percent of the settings in which a loss learns"))
     for condition in _CONDITIONS:
         shares = shares_by(rows, condition, deepest)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 _RECORD_FIELDS = ("data", "loss", "model", "seed", "epochs", "seconds", "cores", "test", "angles", "command", "commit")
-_OPTIONAL_RECORD_FIELDS = ("val", "intervals", "evaluation")
+_OPTIONAL_RECORD_FIELDS = ("val", "intervals", "evaluation", "target_angles")
 
 
 def run_folder(config: TrainConfig, runs_dir: Path) -> Path:
@@ -79,48 +79,74 @@ def missing_configs(configs: Iterable[TrainConfig], runs_dir: Path) -> list[Trai
     return [config for config in unique_configs(configs) if read_record(config, runs_dir) is None]
 
 
-def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path) -> int:
-    """Write one line per finished run, without fields that only a page needs; returns the number of lines."""
+def write_records(configs: Iterable[TrainConfig], runs_dir: Path, path: Path, kept: Sequence[str] = ()) -> int:
+    """Write one line per finished run, without fields that only a page needs, then the lines of other runs that are
+    kept; returns the number of finished runs."""
     lines = []
     for config in unique_configs(configs):
         record = read_record(config, runs_dir)
         if record is not None:
             line = {"run": run_folder(config, runs_dir).name} | {name: record.get(name) for name in _RECORD_FIELDS}
             line |= {name: record[name] for name in _OPTIONAL_RECORD_FIELDS if name in record}
-            line |= {"augment": config.augment, "train_fraction": config.train_fraction}
+            line |= {"lr": config.lr, "augment": config.augment, "train_fraction": config.train_fraction}
+            if (angles := read_target_angles(run_folder(config, runs_dir))) is not None:
+                line["target_angles"] = angles
             if config.imbalance > 1.0:
                 line |= {name: getattr(config, name) for name in ("imbalance", "class_weight", "class_weight_start")}
                 line["class_accuracy"] = Confusion.from_json(record["confusion"]).class_accuracy
             lines.append(json.dumps(line, ensure_ascii=False))
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    fresh.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    fresh.write_text("".join(line + "\n" for line in [*lines, *kept]), encoding="utf-8")
     fresh.replace(path)
     return len(lines)
 
 
-def add_finished_runs(paths: Iterable[str], configs: Iterable[TrainConfig], runs_dir: Path) -> None:
-    """Write `record.json` of the runs that these files of records hold and that were not begun here.
+def read_target_angles(folder: Path) -> list[list[float]] | None:
+    """For every epoch the 10, 50 and 90 % quantiles in degrees of the angles of training images to the weight of their
+    class, from the log of a run; None without them."""
+    from ...training.logging import MetricsLog
+    from ...viz.matrices import histogram_quantile
+
+    if not (folder / "metrics.jsonl").exists():
+        return None
+    lines = MetricsLog.read_epochs(folder / "metrics.jsonl")
+    counts = [line["histogram"]["target"] for line in lines if "histogram" in line]
+    if not counts or not all(map(sum, counts)):
+        return None
+    return [[round(histogram_quantile(epoch, q), 1) for q in (0.1, 0.5, 0.9)] for epoch in counts]
+
+
+def add_finished_runs(paths: Iterable[str], configs: Iterable[TrainConfig], runs_dir: Path) -> list[str]:
+    """Write `record.json` of the runs that these files of records hold and that were not begun here; return the lines
+    of runs that are not among the configs, without duplicates.
 
     So a long list of runs continues on another machine from its `records.jsonl` alone. Such a run counts as finished
-    and stands in the tables, but has neither a network nor a log. Records of other runs are ignored.
+    and stands in the tables, but has neither a network nor a log.
     """
+    paths = list(paths)
+    if not paths:
+        return []
     folders = {run_folder(config, runs_dir).name: run_folder(config, runs_dir) for config in configs}
-    added = 0
+    added, kept = 0, dict[str, str]()
     for path in paths:
         for number, text in enumerate(bounded.read_lines(path), 1):
             try:
                 record = json.loads(text)
-                folder = folders.get(str(record.get("run")))
+                name = str(record.get("run"))
+                folder = folders.get(name)
                 float(next(iter(record["test"].values())))
             except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
                 raise InputError(f"{path}, line {number}: not the record of a run") from None
-            if folder is not None and not folder.exists():
+            if folder is None:
+                kept[name if "run" in record else f"{path}, {number}"] = json.dumps(record, ensure_ascii=False)
+            elif not folder.exists():
                 folder.mkdir(parents=True)
                 write_text_atomic(folder / "record.json", json.dumps(record, ensure_ascii=False))
                 added += 1
-    if paths:
-        print(f"{added} finished run{'' if added == 1 else 's'} added from {', '.join(map(str, paths))}")
+    others = f"; {len(kept)} others are kept in records.jsonl" if kept else ""
+    print(f"{added} finished run{'' if added == 1 else 's'} added from {', '.join(map(str, paths))}{others}")
+    return list(kept.values())
 
 
 def paper_angles(summaries: Sequence[RunSummary]) -> dict[str, float]:
@@ -314,7 +340,7 @@ def add_records_argument(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="records.jsonl of this recipe from another machine: its runs count as finished",
+        help="records.jsonl of this recipe from an earlier call or another machine: its runs count as finished",
     )
 
 
@@ -331,7 +357,7 @@ def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namesp
     """Train missing runs, here or as jobs, and write the records of finished runs; return the output folder."""
     all_configs, runs_dir = unique_configs(configs), Path(options.runs_dir)
     out = Path(options.out or recipe)
-    add_finished_runs(options.records, all_configs, runs_dir)
+    kept = add_finished_runs(options.records, all_configs, runs_dir)
     todo = missing_configs(all_configs, runs_dir)
     if options.list:
         for config in all_configs:
@@ -339,18 +365,16 @@ def complete_image_runs(configs: Iterable[TrainConfig], options: argparse.Namesp
     with nullcontext() if options.list else lock_folder(out):  # a list needs no lock
         if todo and not options.list:
             (_execute_locally if options.executor == "local" else _execute_as_jobs)(todo, runs_dir, options)
-        count = write_records(all_configs, runs_dir, out / "records.jsonl")
+        count = write_records(all_configs, runs_dir, out / "records.jsonl", kept)
     print(f"{count} of {len(all_configs)} runs are finished")
     return out
 
 
 def _execute_locally(todo: list[TrainConfig], runs_dir: Path, options: argparse.Namespace) -> None:
-
     run_locally(todo, runs_dir, options.data_dir)
 
 
 def _execute_as_jobs(todo: list[TrainConfig], runs_dir: Path, options: argparse.Namespace) -> None:
-
     resources: dict[str, Any] = {
         "timeout_min": round(60 * options.hours),
         "gpus_per_node": options.gpus,

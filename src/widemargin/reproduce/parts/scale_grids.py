@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,9 +17,12 @@ from ...tabular.batched import ModelSettings
 from ...tabular.config import MLPConfig
 from ...tabular.crossval import Partition
 from ...tabular.model_stacks import StackedModels, TrainingJob, predictions
+from .cells import Row
 
 SCALES = (1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0)
 MARGINS = (0.1, 0.2, 0.35, 0.5)
+FEW_SCALES, FEW_MARGINS = (3.0, 10.0, 30.0, 60.0), (0.1, 0.35)
+"""Where a setting takes minutes."""
 
 
 class Setting(NamedTuple):
@@ -47,6 +51,31 @@ def grid_settings(
         for loss in losses
         for s in scales
         for m in (margins if loss in ("cosface", "arcface") else (None,))
+    ]
+
+
+def image_settings() -> list[Setting]:
+    """The sixteen settings on images, four of each loss, the losses in turn: an interrupted list compares all four.
+
+    >>> len(image_settings()), [str(setting) for setting in image_settings()[:3]]
+    (16, ['arcgrad(s=3)', 'normface(s=3)', 'cosface(s=10, m=0.1)'])
+    """
+    by_loss = [grid_settings([loss], FEW_SCALES) for loss in ("arcgrad", "normface")]
+    by_loss += [grid_settings([loss], (10.0, 30.0), FEW_MARGINS) for loss in ("cosface", "arcface")]
+    return [setting for together in zip(*by_loss, strict=True) for setting in together]
+
+
+def image_rows(records: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """Rows of `scale_page` from the records of runs on images, in the order of the settings; means over seeds."""
+    values: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        metric = "top1" if record["data"] == "cifar10" else "recall1"
+        values.setdefault((str(record["data"]), str(record["loss"])), []).append(float(record["test"][metric]))
+    return [
+        {"set": name, "loss": each.loss, "s": each.s, "m": each.m, "accuracy": statistics.fmean(found)}
+        for name in dict.fromkeys(name for name, _ in values)
+        for each in image_settings()
+        if (found := values.get((name, str(each)))) is not None
     ]
 
 
