@@ -69,7 +69,10 @@ def _metadata_name(folder: Path) -> str:
     names = (_RUN_FILE, hub.METADATA_FILE, GALLERY_FILE)
     name = next((name for name in names if os.path.lexists(folder / name)), None)
     if name is None:
-        raise InputError(f"{folder}: {_RUN_FILE} or {hub.METADATA_FILE} not found; is {folder} a run folder?")
+        what = "contains no" if folder.is_dir() else "no such folder; expected one with"
+        raise InputError(
+            f"{folder}: {what} {_RUN_FILE} (a run), {hub.METADATA_FILE} (an export) or {GALLERY_FILE} (a gallery)"
+        )
     return name
 
 

@@ -157,7 +157,7 @@ def test_predict_names_colours(run, folder, capsys):
     ("words", "says"),
     [
         (["evaluate", "RUN", "--checkpoint", "bset"], "has no checkpoint 'bset' (it has best, last)"),
-        (["evaluate", "nowhere"], "is nowhere a run folder?"),
+        (["evaluate", "nowhere"], "nowhere: no such folder"),
         (["predict", "RUN", "nowhere.png"], "nowhere.png: no such image"),
         (["predict", "RUN", "x.png", "--top", "0"], "--top must be at least 1"),
     ],

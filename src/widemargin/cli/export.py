@@ -57,9 +57,10 @@ def run_embed(options: argparse.Namespace) -> None:
     """Embed, and write to a file with names and labels."""
     from pathlib import Path
 
-    from ..export.embeddings import embed_images, save_embeddings
+    from ..export.embeddings import check_embeddings_file, embed_images, save_embeddings
     from ..loading import load
 
+    check_embeddings_file(Path(options.out))
     found = embed_images(
         load(options.folder, options.checkpoint, device=options.device),
         options.data,

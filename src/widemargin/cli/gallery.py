@@ -173,8 +173,10 @@ def _check(options: argparse.Namespace) -> int:
 def run_identify(options: argparse.Namespace) -> None:
     """Print a line per image, and write all matches on request."""
     from ..loading import load
-    from ..recognition.outliers import write_rows
+    from ..recognition.outliers import check_rows_file, write_rows
 
+    if options.out:
+        check_rows_file(options.out)
     gallery = load(options.gallery)
     gallery.use_backend(options.search)
     found = gallery.identify(

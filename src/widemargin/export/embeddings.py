@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +60,10 @@ def embed_images(
 
 def find_image_files(source: Path) -> list[Path]:
     """An image file, or the images in a folder and its subfolders."""
-    from ..data.images.decode import IMAGE_SUFFIXES
+    from ..data.images.decode import IMAGE_SUFFIXES, find_images
 
     if source.is_dir():
-        files = sorted(path for path in source.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
+        files = find_images(source)
         if not files:
             raise InputError(f"{source}: contains no images ({', '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})")
         return files
@@ -71,10 +72,17 @@ def find_image_files(source: Path) -> list[Path]:
     return [source]
 
 
-def save_embeddings(path: Path, table: EmbeddingTable) -> None:
-    """Write embeddings to a .npz or .parquet file, chosen by its suffix; atomically."""
+def check_embeddings_file(path: Path) -> None:
+    """Raise an InputError if `save_embeddings` cannot write such a file: called before embeddings are computed."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"{path}: the file must end in .npz or .parquet")
+    if path.suffix == ".parquet" and find_spec("pyarrow") is None:
+        raise InputError(f'{path}: a .parquet file needs pyarrow: pip install "widemargin[parquet]"')
+
+
+def save_embeddings(path: Path, table: EmbeddingTable) -> None:
+    """Write embeddings to a .npz or .parquet file, chosen by its suffix; atomically."""
+    check_embeddings_file(path)
     fresh = path.with_name(f".{path.stem}.new{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,10 +99,8 @@ def save_embeddings(path: Path, table: EmbeddingTable) -> None:
 
 
 def _write_parquet(path: Path, table: EmbeddingTable) -> None:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise InputError('a .parquet file needs pyarrow: pip install "widemargin[parquet]"') from None
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     rows = pa.FixedSizeListArray.from_arrays(pa.array(table.x.numpy().ravel()), table.x.shape[1])
     pq.write_table(pa.table({"name": table.names, "label": table.labels, "embedding": rows}), path)

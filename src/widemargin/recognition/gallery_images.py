@@ -18,7 +18,7 @@ PICTURE_PIXELS = 256
 
 def find_identity_images(images: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """Images by identity: of a folder of folders, an index file, or a mapping."""
-    from ..data.images.decode import IMAGE_SUFFIXES
+    from ..data.images.folder import images_by_class
     from ..data.images.index_file import scan_index_file
 
     if isinstance(images, Mapping):
@@ -33,12 +33,7 @@ def find_identity_images(images: str | Path | Mapping[str, Any]) -> dict[str, An
         return groups
     if not root.is_dir():
         raise InputError(f"{root}: no such folder or index file")
-    found = {
-        folder.name: sorted(p for p in folder.rglob("*") if p.suffix.lower() in IMAGE_SUFFIXES and p.is_file())
-        for folder in sorted(root.iterdir())
-        if folder.is_dir()
-    }
-    found = {name: paths for name, paths in found.items() if paths}
+    found = {name: paths for name, paths in images_by_class(root)[0].items() if paths}
     if not found:
         raise InputError(
             f"{root}: contains no folder with images; put the images of each identity into a folder with its name"

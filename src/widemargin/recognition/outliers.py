@@ -220,11 +220,17 @@ def write_outlier_table(path: str | Path, outliers: Sequence[Outlier]) -> None:
     write_rows(path, rows)
 
 
-def write_rows(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write rows to a .csv or .json file, by its suffix; whole or not at all."""
+def check_rows_file(path: str | Path) -> Path:
+    """The path of a file that `write_rows` can write, else an InputError: to be called before rows are computed."""
     path = Path(path)
     if path.suffix not in (".csv", ".json"):
         raise InputError(f"{path}: the file must end in .csv or .json")
+    return path
+
+
+def write_rows(path: str | Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows to a .csv or .json file, by its suffix; whole or not at all."""
+    path = check_rows_file(path)
     text = json.dumps(rows, indent=1, ensure_ascii=False)
     if path.suffix == ".csv":
         buffer = io.StringIO()

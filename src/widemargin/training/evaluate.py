@@ -285,5 +285,9 @@ def selection_metric(metrics: dict[str, Any], select_by: str = "auto") -> float:
                 f"{spell_option('select_by', 'recall1')}"
             )
         return float(found)
-    names = ("top1", "map", "recall1") if select_by == "auto" else (select_by,)
-    return float(next(metrics[name] for name in names if name in metrics))
+    return float(metrics[selection_metric_name(metrics) if select_by == "auto" else select_by])
+
+
+def selection_metric_name(metrics: dict[str, Any]) -> str:
+    """The metric that selects by default: accuracy, mAP of several labels, or recall@1 of unseen classes."""
+    return next(name for name in ("top1", "map", "recall1") if name in metrics)

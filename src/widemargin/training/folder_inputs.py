@@ -46,6 +46,8 @@ from ..data.images.splits import (
     rows_to_test,
 )
 from ..io.errors import InputError, spell_option
+from ..losses.grammar import parse
+from ..losses.multilabel import is_multilabel_loss
 from .config import TrainConfig
 from .image_inputs import Inputs, describe_unseen
 from .input_splits import (
@@ -103,6 +105,7 @@ def load_folder_inputs(
         found = _inputs_from_legacy_split(config, tree, test_only)
     else:
         tree.check()  # before any header is read
+        _check_repeated_rows(config, tree)
         files = [(path, file) for path, (file, _, _) in tree.labelled_files().items()]
         problems = find_bad_images(config, [file for _, file in files], workers)
         manifest, notes = create_manifest(tree, split_config, dict(files[row] for row in problems))
@@ -110,10 +113,23 @@ def load_folder_inputs(
         found = _inputs_from_rows(config, tree, manifest, manifest)
         found.has_new_manifest = True
         found.bad_images = {str(files[row][1]): problem for row, problem in problems.items()}
-        found.notes = (*notes, *describe_bad_images(found, len(files)), *describe_unseen(found))
+        found.notes = (
+            *notes,
+            *tree.describe_unread(),
+            *describe_bad_images(found, len(files)),
+            *describe_unseen(found),
+        )
     if found.val is not None and not test_only:
         check_val_split(config, found.val)
     return found
+
+
+def _check_repeated_rows(config: TrainConfig, tree: ImageFolderTree) -> None:
+    """Refuse a second label that may be a mistake: with a loss of one label per image."""
+    if tree.repeated_row and not is_multilabel_loss(parse(config.loss)):
+        raise InputError(
+            f"{tree.repeated_row}; {config.loss} needs one label per image: remove one of the rows, or use bce or focal"
+        )
 
 
 def scan_images(config: TrainConfig, root: Path) -> ImageFolderTree:

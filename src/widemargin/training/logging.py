@@ -29,7 +29,7 @@ from ..io.progress import ProgressBar, ProgressLines, progress_bar
 from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
-from .evaluate import selection_metric
+from .evaluate import selection_metric, selection_metric_name
 from .run_files import check_epoch_line
 
 _EVENT_FILE_PATTERN = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
@@ -232,6 +232,9 @@ TRAIN_METRICS = {
 """How well training samples are told apart: name in the log, and in progress for people."""
 
 
+_VAL_METRICS = {"top1": "", "map": "mAP ", "recall1": "recall@1 "}  # accuracy is what is meant without a word
+
+
 @dataclass(frozen=True)
 class EpochProgress:
     """Progress of the current epoch."""
@@ -267,7 +270,9 @@ class ProgressReporter:
         self._warn_on_collapse(line)
         self._warn_on_missing_triplets(line)
         val = line.get("val")
-        self.val_text = "" if val is None else f", held out {selection_metric(val):.1f} %"
+        self.val_text = (
+            "" if val is None else f", held out {_VAL_METRICS[selection_metric_name(val)]}{selection_metric(val):.1f} %"
+        )
         self.val_text += f", k-NN {line['knn']:.1f} %" if "knn" in line else ""
         if self.bar is None or isinstance(self.bar, ProgressBar):
             return

@@ -160,8 +160,9 @@ class Run:
         """Embeddings [N, D] of length 1 on the CPU; the product of two of them is their cosine.
 
         Args:
-            images: a path or several, PIL images, images uint8 [N, C, H, W] or floats from 0 to 1, or a dataset; for a
-                run on data given in Python arrays or a dataset of such items. One of them gives [1, D].
+            images: a path or several, PIL images, arrays uint8 [H, W, 3] (RGB) of any size, images uint8 [N, C, H, W]
+                or floats from 0 to 1, or a dataset; for a run on data given in Python arrays or a dataset of such
+                items. One of them gives [1, D].
             batch_size: maximum number of images per batch.
             normalize: scale embeddings to length 1; their lengths are those of the network otherwise.
             workers: threads that decode files; by default one per core.
@@ -310,7 +311,7 @@ class Run:
         """Decide whether two images are of the same class.
 
         Args:
-            a: the first image: a path, or an array [C, H, W].
+            a: the first image: a path, a PIL image, or an array, as in `embed`.
             b: the second.
             threshold: cosine from which they are the same; by default that of `target_far` in the run's calibration,
                 or, without one, that which `target_far` of the different pairs of its test images pass.

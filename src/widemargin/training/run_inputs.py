@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -182,6 +183,8 @@ def describe_data_changes(inputs: Inputs, *, only_changes: bool = False) -> list
 
 def is_single(run: Run, images: Any) -> bool:
     """Whether `images` is one of them: a path, a PIL image, or an array without the dimension of a batch."""
+    if isinstance(images, np.ndarray) and images.ndim == 2 and "shape" not in run.input_spec:
+        return True
     if isinstance(images, np.ndarray | Tensor):
         return images.ndim == len(run.input_spec.get("shape") or (0, 0, 0))
     return isinstance(images, str | Path | FileSlice | Image.Image)
@@ -194,6 +197,7 @@ def iter_model_inputs(run: Run, images: Any, batch_size: int, workers: int | Non
     """
     if is_single(run, images):
         images = images[None] if isinstance(images, np.ndarray | Tensor) else [images]
+    images = _arrays_as_pictures(run, images)
     size = _batch_size(run, batch_size)
     if isinstance(images, np.ndarray | Tensor):
         for start in range(0, len(images), size):
@@ -213,6 +217,27 @@ def iter_model_inputs(run: Run, images: Any, batch_size: int, workers: int | Non
             yield from prefetch(make_batch, range(-(-len(images) // size)))
     else:
         yield from _iter_dataset(run, images, size)
+
+
+def _arrays_as_pictures(run: Run, images: Any) -> Any:
+    """Arrays uint8 [H, W, 3] or [H, W], as OpenCV and matplotlib have them, as PIL images; all else unchanged."""
+    if "shape" in run.input_spec:  # items of a dataset keep their layout
+        return images
+    if isinstance(images, np.ndarray):
+        return [Image.fromarray(x) for x in images] if len(images) and _is_picture_array(images[0]) else images
+    if isinstance(images, list | tuple) and any(isinstance(image, np.ndarray) for image in images):
+        return [
+            Image.fromarray(image) if isinstance(image, np.ndarray) and _is_picture_array(image) else image
+            for image in images
+        ]
+    return images
+
+
+def _is_picture_array(x: NDArray[Any]) -> bool:
+    """Whether an array is [H, W, 3] or [H, W] rather than [C, H, W]."""
+    if x.dtype != np.uint8:
+        return False
+    return x.ndim == 2 or (x.ndim == 3 and x.shape[2] in (3, 4) and x.shape[0] not in (1, 3))
 
 
 def _are_pictures(images: Any) -> bool:

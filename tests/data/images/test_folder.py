@@ -14,7 +14,7 @@ from PIL import Image
 from widemargin.data.images.augment import Augment, build_augment
 from widemargin.data.images.batches import TensorBatches
 from widemargin.data.images.decode import MAX_PIXELS, crop_and_resize, read_image, resize_and_centre_crop
-from widemargin.data.images.folder import load_folder
+from widemargin.data.images.folder import load_folder, scan_folder
 from widemargin.data.images.image_files import FolderBatches
 from widemargin.data.images.sets import stratified_subset
 from widemargin.io.errors import InputError
@@ -82,6 +82,51 @@ def test_deeper_folders_count_and_other_files_do_not(folder):
     assert len(load_folder(folder).train) == 16
 
 
+def test_what_systems_and_editors_leave_in_a_folder_is_no_image_and_no_class(folder):
+    plain = load_folder(folder)
+    fill(folder / "train" / "cat", {".ipynb_checkpoints": 2})
+    (folder / "train" / "cat" / "._0.png").write_bytes(b"\0\5\x16\7")
+    (folder / "train" / "__MACOSX" / "cat").mkdir(parents=True)
+    (folder / "train" / "dog" / "Thumbs.db").write_bytes(b"")
+    found = load_folder(folder)
+    assert (found.train.paths, found.class_names) == (plain.train.paths, plain.class_names)
+
+
+def test_links_to_folders_are_followed_once(folder, tmp_path):
+    fill(tmp_path / "elsewhere", {"a": 1, "b": 1, "c": 1, "d": 1, "more": 3, "yak": 2})
+    (folder / "train" / "cat" / "more").symlink_to(tmp_path / "elsewhere" / "more")
+    (folder / "train" / "cat" / "again").symlink_to(folder / "train" / "cat")
+    (folder / "train" / "yak").symlink_to(tmp_path / "elsewhere" / "yak")
+    found = load_folder(folder)
+    assert torch.bincount(found.train.y).tolist() == [9, 5, 4, 2]
+    assert len(set(found.train.paths)) == len(found.train)
+
+
+@pytest.mark.parametrize(("train", "test"), [("Train", "Test"), ("TRAIN", "val"), ("training", "Testing")])
+def test_parts_are_known_in_other_spellings(folder, train, test):
+    (folder / "train").rename(folder / train)
+    (folder / "test").rename(folder / test)
+    found = load_folder(folder)
+    assert (len(found.train), len(found.test), found.class_names) == (15, 5, ("cat", "dog", "owl"))
+
+
+def test_a_class_may_be_called_train(tmp_path):
+    assert load_folder(fill(tmp_path, {"bus": 4, "train": 4})).class_names == ("bus", "train")
+    flat = fill(tmp_path / "flat", {"train": 4, "test": 2})  # no classes, rather than the classes train and test
+    with pytest.raises(InputError, match="no folder per class"):
+        load_folder(flat)
+
+
+def test_images_in_formats_that_are_not_read_are_said(folder):
+    (folder / "train" / "cat" / "a.HEIC").write_bytes(b"")
+    (folder / "test" / "owl" / "b.avif").write_bytes(b"")
+    tree = scan_folder(folder)
+    assert tree.unread == ("train/cat/a.HEIC", "test/owl/b.avif")
+    (said,) = tree.describe_unread()
+    assert all(word in said for word in ("2 images", "a.HEIC", ".avif", ".heic"))
+    assert scan_folder(folder / "test").describe_unread()[0].startswith("1 image ")
+
+
 def test_parts_of_a_folder(folder):
     train = load_folder(folder).train
     some = stratified_subset(train, 0.5, 0)
@@ -90,7 +135,7 @@ def test_parts_of_a_folder(folder):
 
 
 @pytest.mark.parametrize(("spoil", "words"), [
-    (lambda f: (f / "train" / "ant").mkdir(), "train: class 'ant' has no images (bmp, gif, jpeg"),
+    (lambda f: (f / "train" / "ant").mkdir(), "train: class 'ant' has no images (bmp, gif, jfif"),
     (lambda f: (f / "test" / "dog").mkdir(), "test: class 'dog' has no images"),
     (lambda f: fill(f / "test", {"yak": 1}), "such as 'yak', are not among the 3 training classes"),
     (lambda f: [p.rename(f / p.name) for p in (f / "test").iterdir()] and (f / "test" / "x.txt").write_text(""),

@@ -10,6 +10,8 @@ from widemargin.data.images.folder import create_manifest
 from widemargin.data.images.index_file import scan_index_file
 from widemargin.data.images.splits import SplitConfig
 from widemargin.io.errors import InputError
+from widemargin.training.config import TrainConfig
+from widemargin.training.inputs import load_inputs
 
 
 def write_index(root: Path, *rows: str, head: str = "path,label") -> Path:
@@ -48,6 +50,35 @@ def test_repeated_rows_are_several_labels_and_single_ones_one(tmp_path):
     assert single.train.keys() == {"red", "blue"}
 
 
+@pytest.mark.parametrize("spelling", ["{root}/{name}", "./{name}", "sub\\{stem}", " {name} "])
+@pytest.mark.parametrize(("mark", "ending"), [(",", "\n"), (";", "\r\n"), ("\t", "\n")])
+def test_paths_and_separators_as_other_programs_write_them(tmp_path, spelling, mark, ending):
+    names = [f"sub/{k}.png" for k in range(4)]
+    for name in names:
+        write_image(tmp_path, name, name)
+    rows = ["path,label", *(f"{spelling.format(root=tmp_path, name=n, stem=n[4:])},{n[4]}" for n in names)]
+    (tmp_path / "labels.csv").write_bytes(("\ufeff" + ending.join(rows) + ending).replace(",", mark).encode())
+    tree = scan_index_file(tmp_path / "labels.csv")
+    assert tree.labelled_files() == {n: (tmp_path / n, n[4], "") for n in names}
+
+
+def test_a_second_label_by_mistake_is_said_with_its_row(tmp_path):
+    path = write_index(tmp_path, "a.png,red", "b.png,blue", "a.png,blue")
+    with pytest.raises(InputError, match=r"labels\.csv, line 4: a\.png is labelled blue here and red before; arcface"):
+        load_inputs(TrainConfig(str(path), "fast", "arcface", input_size=8), None)
+
+
+def test_an_empty_cell_of_a_parquet_file_is_no_label(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    for name in "abc":
+        write_image(tmp_path, f"{name}.png", name)
+    for labels in ([0, 1, None], ["red", "blue", None]):
+        pandas.DataFrame({"path": ["a.png", "b.png", "c.png"], "label": labels}).to_parquet(tmp_path / "index.parquet")
+        with pytest.raises(InputError, match=r"index\.parquet, row 3: c\.png has no label"):
+            scan_index_file(tmp_path / "index.parquet")
+
+
 def test_each_label_is_divided_where_no_split_is_given(tmp_path):
     common = [f"c{k}.png,common;{'left' if k % 2 else 'right'}" for k in range(40)]
     rare = [f"r{k}.png,common;rare;left" for k in range(5)]
@@ -76,6 +107,8 @@ def test_a_manifest_knows_labels_that_were_changed_and_images_that_went(tmp_path
         ("path,label", ["a.png,red", "b.png,red"], "at least two"),
         ("path,label", ["a.png,red,train"], "3 cells"),
         ("path,label", ["../a.png,red"], "below the folder"),
+        ("path,label", ["/nowhere/a.png,red"], "below the folder"),
+        ("path,label", [r"C:\nowhere\a.png,red"], "below the folder"),
         ("path,label,split", ["a.png,red,trian"], "must be train, val or test"),
         ("path,label,split", ["a.png,red,train", "a.png,blue,test"], "two splits"),
         ("path,label,split", ["a.png,red,train", "b.png,blue,train"], "marks no row as test"),
@@ -89,7 +122,7 @@ def test_a_manifest_knows_labels_that_were_changed_and_images_that_went(tmp_path
     ],
 )
 def test_mistakes_are_one_line_that_names_the_file(tmp_path, head, rows, said):
-    path = write_index(tmp_path / "images", *(row for row in rows if not row.startswith("..")), head=head)
+    path = write_index(tmp_path / "images", *(row for row in rows if row[0] not in "./C"), head=head)
     path.write_text("\n".join((head, *rows)) + "\n")
     with pytest.raises(InputError, match=said) as error:
         parts_of(path, None)

@@ -27,7 +27,11 @@ from .packed import FileSlice
 
 # Formats are named, because PIL guesses by content: an EPS file called .png would be passed to Ghostscript.
 PIL_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+IMAGE_SUFFIXES = (
+    ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"
+)  # fmt: skip
+UNREAD_SUFFIXES = (".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".psd", ".svg", ".tga")
+"""Images of formats that are not read, which users expect to be read."""
 MAX_PIXELS = 89_478_485  # pixels, PIL's own bound: a small file can unpack to more memory than there is
 MAX_SIDE_PIXELS = 65_535  # pixels, JPEG's own bound: PIL keeps a pointer for every row, and tall images have many
 MAX_IMAGE_FILE_BYTES = 1 << 29  # bytes: as many pixels in 48 bits each
@@ -41,6 +45,34 @@ Box = tuple[int, int, int, int]
 ImageFile: TypeAlias = Path | FileSlice
 
 _large_image_lock = threading.Lock()
+
+
+def find_images(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> list[Path]:
+    """The image files in a folder and its subfolders, sorted; links to folders are followed, each folder once.
+
+    Names that begin with a dot are left out, because systems and editors keep copies and metadata there
+    (`._1.jpg`, `.ipynb_checkpoints`).
+    """
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:  # a link to a folder above
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
+        found += [Path(place, name) for name in files if not is_hidden(name) and name.lower().endswith(suffixes)]
+    return sorted(found)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is no part of a set of images: a dot begins its name, or an archiver of macOS made it.
+
+    >>> is_hidden(".DS_Store"), is_hidden("__MACOSX"), is_hidden("ann")
+    (True, True, False)
+    """
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def open_image(path: ImageFile) -> BinaryIO:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import torch
 
 from ...io.errors import InputError, spell_option
 from ..label_sets import encode_label_sets
-from .decode import IMAGE_SUFFIXES, hash_files
+from .decode import IMAGE_SUFFIXES, UNREAD_SUFFIXES, find_images, hash_files, is_hidden
 from .image_files import FolderImages, FolderSet
 from .manifest import TEST, TRAIN, UNREADABLE, UNUSED, VAL, Manifest, ManifestRow
 from .sets import stratified_split
@@ -32,7 +32,8 @@ from .splits import (
     unseen_classes,
 )
 
-TEST_FOLDER_NAMES = ("test", "val", "valid", "validation")
+TRAIN_FOLDER_NAMES = ("train", "training")
+TEST_FOLDER_NAMES = ("test", "testing", "val", "valid", "validation")  # also capitalized, such as Test/
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,10 @@ class ImageFolderTree:
     """Paths below the root of images that choose the checkpoint and are not trained on: of `val/`, or so listed."""
     missing: tuple[str, ...] = ()
     """Paths in the index file that are not there."""
+    unread: tuple[str, ...] = ()
+    """Paths of images in formats that are not read."""
+    repeated_row: str = ""
+    """Where an index file gives an image a second label in a row of its own, the first place of that kind."""
 
     @property
     def name(self) -> str:
@@ -80,7 +85,8 @@ class ImageFolderTree:
         if len(self.train) < 2:
             what = "no folder per class" if not self.train else f"only one class, {next(iter(self.train))!r},"
             place = self.train_folder
-            raise InputError(f"{place}: {what} in it; images are expected at {place}/CLASS/*.png or train/CLASS/*.png")
+            layouts = f"{place}/CLASS/*.png" + ("" if place != self.root else f" or {place}/train/CLASS/*.png")
+            raise InputError(f"{place}: {what} in it; images are expected at {layouts}")
         _check_no_empty_class(self.train_folder, self.train)
         if self.test_folder is None or self.test is None:
             return
@@ -89,6 +95,14 @@ class ImageFolderTree:
             raise InputError(f"{place}: no folder per class in it; images are expected at {place}/CLASS/*.png")
         _check_no_empty_class(self.test_folder, self.test)
         self._check_class_sets(self.test_folder)
+
+    def describe_unread(self) -> list[str]:
+        """A line about images that are left out because of their format; nothing without any."""
+        if not self.unread:
+            return []
+        formats = ", ".join(sorted({Path(path).suffix.lower() for path in self.unread}))
+        what = "1 image is" if len(self.unread) == 1 else f"{len(self.unread):,} images are"
+        return [f"{what} left out, such as {self.unread[0]}: {formats} cannot be read; convert to JPEG or PNG"]
 
     @property
     def train_labels(self) -> set[str]:
@@ -135,7 +149,8 @@ class ImageFolderTree:
         place = self.index_file
         if self.missing:
             more = f" and {len(self.missing) - 1:,} more" if len(self.missing) > 1 else ""
-            raise InputError(f"{place}: {self.missing[0]}{more} was not found; paths are relative to {self.root}")
+            were = "were" if len(self.missing) > 1 else "was"
+            raise InputError(f"{place}: {self.missing[0]}{more} {were} not found; paths are relative to {self.root}")
         known = {part for label in self.train for part in self.split_label(label)}
         if self.label_separator is None:
             known = self.train_labels
@@ -158,22 +173,27 @@ def scan_folder(root: str | Path) -> ImageFolderTree:
     root = Path(root).expanduser()
     if not root.is_dir():
         raise InputError(f"{root} is not a folder of images")
-    train = root / "train" if (root / "train").is_dir() else root
-    others = [root / name for name in TEST_FOLDER_NAMES if (root / name).is_dir()] if train != root else []
-    test = others[0] if others else None
-    files = _image_paths_by_class(train)
+    train = next(iter(_named_folders(root, TRAIN_FOLDER_NAMES)), root)
+    if train != root and _is_class_folder(train):
+        train = root
+    others = _named_folders(root, TEST_FOLDER_NAMES) if train != root else []
+    files, unread = images_by_class(train)
+    test, unread_test = images_by_class(others[0]) if others else (None, [])
     held_out = []
-    if others and others[0].name == "test" and len(others) > 1:
-        for word, paths in _image_paths_by_class(others[1]).items():
+    if len(others) > 1 and others[0].name.lower().startswith("test"):
+        val, unread_val = images_by_class(others[1])
+        for word, paths in val.items():
             files.setdefault(word, []).extend(paths)
             held_out += [path.relative_to(root).as_posix() for path in paths]
+        unread_test += unread_val
     return ImageFolderTree(
         root,
         dict(sorted(files.items())),
-        None if test is None else _image_paths_by_class(test),
-        train,
         test,
+        train,
+        others[0] if others else None,
         held_out=frozenset(held_out),
+        unread=tuple(path.relative_to(root).as_posix() for path in (*unread, *unread_test)),
     )
 
 
@@ -317,9 +337,32 @@ def split_folder_by_count(tree: ImageFolderTree, seed: int) -> FolderSet:
     return FolderSet(tree.name, *stratified_split(images(tree.train), TEST_FRACTION, seed))
 
 
-def _image_paths_by_class(folder: Path) -> dict[str, list[Path]]:
-    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    return {word: sorted(_iter_image_files(folder / word)) for word in classes}
+def images_by_class(folder: Path) -> tuple[dict[str, list[Path]], list[Path]]:
+    """The images of each folder in a folder, by its name, and those in formats that are not read (`.heic`)."""
+    files: dict[str, list[Path]] = {}
+    unread: list[Path] = []
+    for word in sorted(name for name in _folder_names(folder) if not is_hidden(name)):
+        found = find_images(folder / word, (*IMAGE_SUFFIXES, *UNREAD_SUFFIXES))
+        files[word] = [path for path in found if path.suffix.lower() not in UNREAD_SUFFIXES]
+        unread += [path for path in found if path.suffix.lower() in UNREAD_SUFFIXES]
+    return files, unread
+
+
+def _named_folders(root: Path, names: Sequence[str]) -> list[Path]:
+    """Folders in `root` with one of these names, in this order; capital letters make no difference."""
+    present = sorted(_folder_names(root), reverse=True)  # `test` before `Test`
+    return [root / found for name in names for found in present if found.lower() == name]
+
+
+def _is_class_folder(folder: Path) -> bool:
+    """Whether a folder named `train` is a class among others, such as pictures of trains beside `bus/`."""
+    siblings = {name.lower() for name in _folder_names(folder.parent) if not is_hidden(name)}
+    return not _folder_names(folder) and bool(siblings.difference(TRAIN_FOLDER_NAMES, TEST_FOLDER_NAMES))
+
+
+def _folder_names(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries if entry.is_dir()]
 
 
 def _check_no_empty_class(folder: Path, files: dict[str, list[Path]]) -> None:
@@ -327,10 +370,3 @@ def _check_no_empty_class(folder: Path, files: dict[str, list[Path]]) -> None:
         if not found:
             endings = ", ".join(suffix[1:] for suffix in IMAGE_SUFFIXES)
             raise InputError(f"{folder}: class {word!r} has no images ({endings}); add some or remove its folder")
-
-
-def _iter_image_files(folder: Path) -> Iterator[Path]:
-    for place, _, files in os.walk(folder):
-        for file in files:
-            if not file.startswith(".") and file.lower().endswith(IMAGE_SUFFIXES):
-                yield Path(place, file)

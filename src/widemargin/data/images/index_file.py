@@ -1,15 +1,19 @@
 """An index file of images: a CSV or Parquet file with the columns path, label and perhaps split (train, val or test).
 
-Paths are relative to the folder of the file. Where a separator is given, a label is any number of labels, such as
-`red;round`; where a path stands in several rows, it has the labels of all of them. Otherwise each image has one label.
+A CSV file is separated by commas, semicolons or tabs. Paths are relative to the folder of the file, or absolute and
+below it. Where a separator is given, a label is any number of labels, such as `red;round`; where a path stands in
+several rows, it has the labels of all of them. Otherwise each image has one label.
 The labels of images to test on are among those of training (a closed set), or none of them is (an open set).
 """
 
 from __future__ import annotations
 
 import csv
+import math
 import os
+import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from ...io.bounded import read_bounded_file, read_lines
@@ -29,7 +33,7 @@ def scan_index_file(path: str | Path, label_separator: str | None = None) -> Ima
     path = Path(path).expanduser()
     labels: dict[str, set[str]] = {}
     splits: dict[str, str] = {}
-    has_split, repeated = False, False
+    has_split, repeated_row = False, ""
     is_parquet = path.suffix.lower() in PARQUET_SUFFIXES
     for line, file, label, split in _read_parquet_rows(path) if is_parquet else _read_rows(path):
         where = f"{path}, {'row' if is_parquet else 'line'} {line}"
@@ -44,11 +48,14 @@ def scan_index_file(path: str | Path, label_separator: str | None = None) -> Ima
         if splits.setdefault(file, part) != part:
             raise InputError(f"{where}: {file} is in two splits, {splits[file]} and {part}")
         before = labels.setdefault(file, set())
-        repeated |= bool(before) and before != words
+        if before and before != words and not repeated_row:
+            repeated_row = (
+                f"{where}: {file} is labelled {join_labels(words, ', ')} here and {join_labels(before, ', ')} before"
+            )
         before |= words
     if not labels:
         raise InputError(f"{path}: no images in it")
-    joiner = label_separator if label_separator is not None else REPEATED_ROWS_SEPARATOR if repeated else None
+    joiner = label_separator if label_separator is not None else REPEATED_ROWS_SEPARATOR if repeated_row else None
     is_tested = "test" in splits.values()
     train: dict[str, list[Path]] = {}
     test: dict[str, list[Path]] = {}
@@ -70,6 +77,7 @@ def scan_index_file(path: str | Path, label_separator: str | None = None) -> Ima
         has_split=has_split,
         held_out=frozenset(file for file, part in splits.items() if part == "val"),
         missing=tuple(missing),
+        repeated_row="" if label_separator is not None else repeated_row,
     )
 
 
@@ -88,7 +96,9 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
         lines = (
             line.decode("utf-8-sig" if k == 0 else "utf-8") for k, line in enumerate(read_lines(path, MAX_INDEX_BYTES))
         )
-        reader = csv.reader(lines, strict=True)
+        first = next(lines, "")
+        delimiter = next((mark for mark in ",;\t" if mark in first), ",")
+        reader = csv.reader(chain([first], lines), strict=True, delimiter=delimiter)
         head = [name.strip().lower() for name in next(reader, [])]
         places = _find_columns(head, path)
         for cells in reader:
@@ -96,7 +106,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]:
                 continue
             if len(cells) != len(head):
                 raise InputError(f"{path}, line {reader.line_num}: {len(cells)} cells, expected {len(head)}")
-            file = _normalize_path(cells[places["path"]], f"{path}, line {reader.line_num}")
+            file = _normalize_path(cells[places["path"]], path.parent, f"{path}, line {reader.line_num}")
             split = cells[places["split"]] if "split" in places else None
             yield reader.line_num, file, cells[places["label"]], split
     except OSError as error:
@@ -121,11 +131,18 @@ def _read_parquet_rows(path: Path) -> Iterator[tuple[int, str, str, str | None]]
         where = f"{path}, row {row}"
         if not isinstance(file, str):
             raise InputError(f"{where}: path is {format_value(file)}, not text")
-        yield row, _normalize_path(file, where), _label_text(label, where), split if split is None else str(split)
+        yield (
+            row,
+            _normalize_path(file, path.parent, where),
+            _label_text(label, where),
+            split if split is None else str(split),
+        )
 
 
 def _label_text(label: object, where: str) -> str:
     if isinstance(label, float):
+        if math.isnan(label):  # an empty cell
+            return ""
         if not label.is_integer():
             raise InputError(f"{where}: the label {format_value(label)} is neither a string nor a whole number")
         return str(int(label))
@@ -141,11 +158,19 @@ def _find_columns(head: list[str], path: Path) -> dict[str, int]:
     return {name: head.index(name) for name in COLUMNS if name in head}
 
 
-def _normalize_path(text: str, where: str) -> str:
-    """A path below the folder of the index file, with `/`."""
-    parts = PurePosixPath(text.strip().replace(os.sep, "/")).parts
-    if not parts:
+def _normalize_path(text: str, root: Path, where: str) -> str:
+    """A path below `root`, the folder of the index file, with `/`; paths of Windows are read too."""
+    text = text.strip()
+    if "\\" in text and not os.path.lexists(root / text):
+        text = text.replace("\\", "/")
+    path = PurePosixPath(text)
+    if path.is_absolute():  # os.path: a link on the way is not followed
+        path = PurePosixPath(os.path.relpath(path, os.path.abspath(root)))
+    if not text or path == PurePosixPath("."):
         raise InputError(f"{where}: the path is empty")
-    if parts[0].startswith("/") or ".." in parts:
-        raise InputError(f"{where}: {format_value(text)} must be a path below the folder of the index file")
-    return PurePosixPath(*parts).as_posix()
+    if ".." in path.parts or re.match("[A-Za-z]:/", text):
+        raise InputError(
+            f"{where}: {format_value(text)} must be a path below the folder of the index file; move the index file to "
+            "a folder that contains all images"
+        )
+    return path.as_posix()

@@ -27,6 +27,7 @@ import numpy as np
 from ...io.bounded import NotJSONError, parse_json
 from ...io.errors import InputError, format_value, shorten, spell_option
 from ..label_sets import LabelSet, as_label_set
+from .decode import IMAGE_SUFFIXES
 from .packed import (
     MAX_SLICE_BYTES,
     PackedFiles,
@@ -41,7 +42,7 @@ from .packed_labels import label_images, read_label_list, split_words
 
 LABEL_KEYS = ("label", "labels", "cls", "class", "classes", "target", "targets")
 LABEL_EXTENSIONS = ("cls", "json", "npy")
-IMAGE_EXTENSIONS = ("bmp", "gif", "jpeg", "jpg", "pbm", "pgm", "png", "ppm", "tif", "tiff", "webp")
+IMAGE_EXTENSIONS = tuple(suffix[1:] for suffix in IMAGE_SUFFIXES)
 _BLOCK = 512
 _MAX_HEADER_BYTES = 1 << 20  # of a long name or a pax header
 _MAX_LABEL_BYTES = 1 << 20  # of a .cls, .json, .npy or .txt

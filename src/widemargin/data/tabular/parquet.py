@@ -219,7 +219,7 @@ def read_parquet_grid(data: bytes, memory: MemoryBudget) -> Grid:
         kept.append(name)
         columns.append(_read_parquet_column(pa, source, field.name, name, memory))
     if len(kept) < 2:
-        raise InputError(f"{file}: no column to learn from: {'; '.join(notes)}")
+        raise InputError(f"{file}: only {len(kept)} of its {len(names)} columns can be read: {'; '.join(notes)}")
     if len({len(column) for column in columns}) > 1:
         raise InputError(f"{file}: a damaged Parquet file; write or download it again")
     return Grid(file, kept, columns, range(1, len(columns[0]) + 1), notes)
