@@ -128,6 +128,7 @@ def test_planted_wrong_labels_come_first(trained, tmp_path, capsys):
     )
     rows = list(csv.DictReader(out.read_text().splitlines()))
     assert len(rows) == 12 * 8
+    assert all(Path(row["source"]).is_file() and Path(row["source"]).parent.name == row["label"] for row in rows)
     gaps = [float(row["gap"]) for row in rows]
     assert gaps == sorted(gaps, reverse=True)
     assert (tmp_path / "o.html").read_text().count("data:image/jpeg") == 3

@@ -326,6 +326,10 @@ def test_a_person_identifies_moves_the_threshold_compares_and_enrols(address, br
     page.fill("#filter", "visitor")
     page.locator("#count", has_text="1 match").wait_for()
     assert page.locator("#people figure").count() == 1
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    assert page.evaluate(fits)
+    page.goto(f"{address}docs")  # its styles are in the page, which the policy of the other answers forbids
+    assert page.evaluate(fits)
+    assert ("rgb(255, 255, 255)" in page.evaluate("getComputedStyle(document.body).backgroundColor")) is not dark
     assert problems == []
     page.close()

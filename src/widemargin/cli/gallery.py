@@ -130,7 +130,8 @@ def _enrol(gallery: Any, images: Any, options: argparse.Namespace) -> int:
         )
     for note in report.notes:
         print_escaped(note, to_stderr=True)
-    print_escaped(f"enrolled {report.added:,} images of {report.identities:,} identities: {gallery!r}")
+    people = "1 identity" if report.identities == 1 else f"{report.identities:,} identities"
+    print_escaped(f"enrolled {report.added:,} image{'s' if report.added != 1 else ''} of {people}: {gallery!r}")
     return 0
 
 

@@ -25,7 +25,7 @@ from ..numerics.angles import unit_and_norm
 from ..recognition.gallery import Gallery
 from ..recognition.gallery_files import PICTURES_FOLDER, is_picture_name
 from .gallery_thread import GalleryThread
-from .guard import Guard, error_response
+from .guard import STATIC_PAGE_POLICY, Guard, error_response
 from .openapi import OPENAPI, render_api_page
 
 if TYPE_CHECKING:
@@ -191,7 +191,9 @@ class GalleryServer:
         return JSONResponse(OPENAPI)
 
     async def _api_page(self, request: Request) -> Response:
-        return Response(render_api_page(), media_type="text/html")
+        return Response(
+            render_api_page(), media_type="text/html", headers={"Content-Security-Policy": STATIC_PAGE_POLICY}
+        )
 
 
 def _endpoint(

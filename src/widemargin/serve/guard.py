@@ -18,6 +18,11 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _COOKIE = "widemargin_token"
+STATIC_PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""Content policy of a page without scripts whose styles are in the page."""
 _SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -34,7 +39,7 @@ def error_response(status: int, message: str) -> JSONResponse:
 
 
 class Guard:
-    """Middleware that answers refused requests itself, and adds the security headers to every answer."""
+    """Middleware that answers refused requests itself, and adds the security headers that an answer lacks."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str | None) -> None:
         self.app, self.hosts, self.token = app, hosts, token
@@ -47,7 +52,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_SECURITY_HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         answer = self._answer(Request(scope))

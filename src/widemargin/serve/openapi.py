@@ -92,16 +92,14 @@ OPENAPI: dict[str, Any] = {
 
 
 def render_api_page() -> str:
-    """A page with a table of the endpoints and the OpenAPI text."""
-    rows = []
+    """A page with the endpoints, their parameters and answers, and the OpenAPI text."""
+    body = [page.heading("Endpoints")]
     for path, methods in OPENAPI["paths"].items():
         for method, operation in methods.items():
             names = ", ".join(parameter["name"] for parameter in operation.get("parameters", []))
-            result = operation["responses"]["200"]["description"]
-            rows.append([(f"{method.upper()} {path}", ""), (operation["summary"], ""), (names, ""), (result, "")])
-    body = [
-        page.heading("Endpoints"),
-        f'<div class="wide">{page.table(("request", "what it does", "parameters", "answer"), rows)}</div>',
+            body.append(page.subheading(f"{method.upper()} {path}", operation["summary"]))
+            body.append(page.paragraph(f"Parameters: {names}. Answer: {operation['responses']['200']['description']}."))
+    body += [
         page.heading("Example"),
         page.code("curl -H 'X-Widemargin: 1' --data-binary @new.jpg 'http://127.0.0.1:8000/api/identify?top=3'"),
         page.details("openapi.json", f"<pre>{escape(json.dumps(OPENAPI, indent=1))}</pre>"),

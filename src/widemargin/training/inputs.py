@@ -33,6 +33,7 @@ def load_inputs(
     test_only: bool = False,
     is_finished: bool = False,
     workers: int | None = None,
+    in_memory: bool = True,
 ) -> Inputs:
     """Load the images that a run names; those of a folder or of packed files are looked for in `data_dir` first.
 
@@ -40,7 +41,8 @@ def load_inputs(
     that `has_started` before as version 0.1.0 drew them. `assign_new` takes the folder as it is now
     (`data.images.changes`), for a run that `is_finished` without training on any of it.
     `test_only` loads no training images where it can, so that a missing or damaged one cannot prevent an evaluation.
-    `workers` threads decode images, by default one per core.
+    `workers` threads decode images, by default one per core. Files that fit are decoded at once, unless `in_memory` is
+    False: they keep their paths then.
     """
     root = image_folder(config, data_dir)
     is_packed = root is not None and is_packed_set(root)
@@ -51,10 +53,10 @@ def load_inputs(
     if root is not None and is_packed:
         if assign_new:
             raise assign_new_error(f"{root} is packed")
-        found = _decode_into_memory(load_packed_inputs(config, root, has_started, workers), workers)
+        found = load_packed_inputs(config, root, has_started, workers)
     elif root is not None:
         options = (manifest, has_started, assign_new, test_only, is_finished, workers)
-        found = _decode_into_memory(load_folder_inputs(config, root, *options), workers)
+        found = load_folder_inputs(config, root, *options)
     else:
         from ..data.images.sets import load_images
 
@@ -62,6 +64,8 @@ def load_inputs(
             raise assign_new_error(f"{config.data} never changes")
         image_set = load_images(config.data, data_dir)
         found = Inputs(*split_images(config, image_set), build_run_augment(config, image_set), config)
+    if in_memory:
+        found = _decode_into_memory(found, workers)
     found.rank, found.world_size, found.workers = rank, world_size, workers
     return found
 

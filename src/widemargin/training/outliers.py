@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..data.images.decode import read_image
 from ..data.images.image_files import FolderImages
 from ..io.errors import InputError
@@ -32,9 +34,13 @@ def find_outliers(run: Run, *, by: str = "gap", data_dir: str | Path | None = No
             "the run was trained on data passed in Python: use widemargin.recognition.outliers on embeddings"
         )
     manifest = read_run_manifest(config, run.folder) if run.folder and image_folder(config, data_dir) else None
-    inputs = load_inputs(config, data_dir, manifest=manifest, has_started=manifest is not None)
+    inputs = load_inputs(config, data_dir, manifest=manifest, has_started=manifest is not None, in_memory=False)
     train = inputs.train
     x, y = embed(run.model, inputs.eval_batches(train))
+    if isinstance(train, FolderImages) and len(x) < len(train):  # those that cannot be decoded were left out
+        good = [row for row in range(len(train)) if str(train.paths[row]) not in inputs.bad_images]
+        train = train.take(torch.tensor(good))
+    assert len(x) == len(train)
     if y.ndim != 1:
         raise InputError("outliers need one label per image, but images of this run have several")
     scores, nearest = class_outlier_scores(x, y, head.gather_weight())
