@@ -1,6 +1,7 @@
 """A model to take home: the same predictions from the command, from Python and from a second process."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from widemargin.tabular.predictions import predict_file
 
 CSV, NEW = adult_like.draw(500, seed=0), adult_like.draw(60, seed=1)
 QUICK = {"epochs": 1, "min_steps": 80}
+CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""Without what makes the package importable here: an environment finds its own."""
 
 
 @pytest.fixture(scope="module")
@@ -304,3 +307,31 @@ def test_classes_keep_their_type(tmp_path, labels):
     assert (twin.predict(x) == model.predict(x)).all()
     with pytest.raises(wm.InputError, match="without column names"):
         predict_file(twin, "iris.csv", "-")
+
+
+@pytest.mark.exhaustive
+def test_the_same_file_from_a_model_carried_to_a_second_fresh_environment(folder, tmp_path):
+    """Two environments with the package and its dependencies alone; only the model and the rows go to the second."""
+    root, written = Path(__file__).parents[2], []
+    source = tmp_path / "source"  # a build writes into the folder that it is made from
+    shutil.copytree(root, source, ignore=shutil.ignore_patterns(".*", "runs", "site", "build", "*.egg-info"))
+    for name in ("first", "second"):
+        python = tmp_path / name / "venv" / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", str(tmp_path / name / "venv")], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "-c", str(root / "constraints.txt"), str(source)]
+        subprocess.run(install, check=True)
+        here, command = tmp_path / name, [str(python.with_name("widemargin"))]
+        shutil.copy(folder / "new.csv", here)
+        if name == "first":
+            shutil.copy(folder / "my.csv", here)
+            words = ["fit", "my.csv", "--target", "income", "--loss", "arcgrad", "--tune-trials", "2", "--out", "model"]
+            subprocess.run([*command, *words, "--quiet"], check=True, cwd=here, env=CLEAN)
+        else:
+            shutil.copytree(tmp_path / "first" / "model", here / "model")
+        subprocess.run([*command, "predict", "model", "new.csv", "--out", "out.csv"], check=True, cwd=here, env=CLEAN)
+        written.append((here / "out.csv").read_bytes())
+    assert written[0] == written[1]
+    in_python = wm.load(tmp_path / "first" / "model").predict_proba(tmp_path / "first" / "new.csv")
+    np.testing.assert_allclose(
+        probabilities(pd.read_csv(tmp_path / "first" / "out.csv")), in_python, rtol=0, atol=1e-12
+    )
