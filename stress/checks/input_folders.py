@@ -15,7 +15,7 @@ TITLE = "Run folders edited by hand: logs, records, results of a comparison, rea
 KIND = "input"
 LONG = False
 
-COUNTS = (250, 4_000)
+COUNTS = (100, 4_000)
 FILES = ("metrics.jsonl", "record.json", "manifest.csv", "results.jsonl")
 _MISTAKES = {"true": [2, 0], "answer": [0, 1], "times": [2, 1]}
 _SPARSE_CONFUSION = {

@@ -48,7 +48,7 @@ def test_the_command_measures_prints_and_writes(small_numerics, tmp_path, capsys
     assert page.read_text().count("<svg") >= 1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_separate_processes_are_compared_with_the_goals(tmp_path, capsys):
     path = tmp_path / "runs.json"
     words = ["head_runs", "--shapes", "256,512,10", "--rounds", "1", "--json", str(path)]
@@ -101,7 +101,7 @@ def test_every_margin_can_be_measured_beside_the_products_of_its_weights(tmp_pat
     assert "limit, 10 weights per class" in capsys.readouterr().out
 
 
-@pytest.mark.slow  # a separate process
+@pytest.mark.exhaustive  # a separate process
 def test_memory_beyond_the_gradient_counts_the_gradient_of_all_subcenters():
     shape = (4, 64, 20_000)
     gradient = 3 * 64 * 20_000 * 4 / 2**20
@@ -210,7 +210,7 @@ def test_retrieval_is_timed_against_matmul_and_topk(tmp_path, capsys):
     assert main(["retrieval", "--queries", "50", "--gallery", "40"]) == 2
 
 
-@pytest.mark.distributed
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux tells high-water marks")
 def test_a_head_over_two_processes_is_timed():
     found = measure_sharded_head((16, 8, 300), "arcface", 1)

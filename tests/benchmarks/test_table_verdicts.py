@@ -125,7 +125,7 @@ def test_lines_of_another_protocol_or_seed_are_refused(tmp_path, capsys):
     assert "give --out another file" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_settings_are_compared_row_by_row(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(type(SHAPES["tiny"]), "test_rows", 300)
     monkeypatch.setattr(table_settings, "WIDEST_SHAPE", replace(table_settings.WIDEST_SHAPE, rows=80, columns=150))

@@ -322,7 +322,7 @@ def test_a_reader_that_leaves_early_is_no_error():
         assert process.wait(timeout=60) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_numerics_benchmark_prints_ours_beside_the_peer(tmp_path):
     out = tmp_path / "numerics.json"
     words = ["numerics", "--losses", "arcface", "--json", str(out)]

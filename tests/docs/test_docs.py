@@ -94,7 +94,14 @@ def test_every_block_is_of_a_kind_that_is_tested(page):
     assert kinds <= {"python", "bash", "text", "bibtex"}  # text: diagrams and terminal output
 
 
-@pytest.mark.parametrize("page", [page for page in WRITTEN if page not in ("README.md", "CONTRIBUTING.md")])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.endswith(("/python.md", "/sklearn.md")) else page
+        for page in WRITTEN
+        if page not in ("README.md", "CONTRIBUTING.md")
+    ],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning:lightning.*", "ignore:.*:FutureWarning:lightning.*")
 @pytest.mark.filterwarnings("ignore:.*schedule is that of:UserWarning")  # a page continues with more epochs
 def test_python_runs_one_block_after_the_other(page, tmp_path, monkeypatch):

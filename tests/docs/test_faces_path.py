@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import image_formats as formats
 from widemargin.cli.main import main
@@ -14,6 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "start" / "open-sets.md"
 SMALLER = {"fast": "fast(widths=(8, 8, 8))", "64": "16", "20": "1", "32": "8"}
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_run_and_the_model_travels(tmp_path, monkeypatch, capsys):
     section = PAGE.read_text().split("## Faces of people who were not trained on")[1].split("\n## ")[0]
     commands = re.findall("^widemargin (.*)$", section, re.MULTILINE)

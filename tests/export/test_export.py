@@ -15,7 +15,14 @@ from widemargin.cli.main import main
 from widemargin.training.run_loading import load_run
 
 
-@pytest.fixture(scope="module", params=["arcgrad", "softmax(bias=True)", "triplet", "a_softmax"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "arcgrad",
+        "triplet",
+        *(pytest.param(loss, marks=pytest.mark.exhaustive) for loss in ("softmax(bias=True)", "a_softmax")),
+    ],
+)
 def run(request, tmp_path_factory):
     root = tmp_path_factory.mktemp("data") / "Shades"
     noise = np.random.default_rng(0)

@@ -96,8 +96,17 @@ def test_a_pair_loss_is_finite_without_positives_or_negatives_and_with_duplicate
             assert torch.isfinite(x.grad).all()
 
 
-@pytest.mark.slow
-@every_pair_loss
+# Losses that are composed of the same operations as others are compiled by `-m exhaustive` only.
+COMPILED_ELSEWHERE = ("nt_xent", "tuplet", "n_pair", "lifted", "angular", "circle_pairs", "smooth_ap")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.exhaustive if name in COMPILED_ELSEWHERE else pytest.mark.slow)
+        for name in list_losses("pairs")
+    ],
+)
 def test_a_pair_loss_compiles_into_one_graph(name):
     x, y = batch()
     torch.compiler.reset()

@@ -11,7 +11,7 @@ from benchmarks.attach import NUM_CLASSES, check_attach
 from benchmarks.attach_models import ModelCase, list_cases
 
 TIMM, TORCHVISION, TRANSFORMERS = (list_cases(library) for library in ("timm", "torchvision", "transformers"))
-PARTS = 6  # tests that the workers share
+PARTS = 6  # tests that the workers share; four of them, a hundred models, are in .ci/run
 # Their embeddings are not timm's "pre-logits": those of a hidden layer of the classifier, or with the tokens added.
 OTHER_EMBEDDINGS = {"caformer_s18", "convformer_s18", "volo_d1_224"}
 
@@ -26,8 +26,9 @@ def test_the_lists_are_long():
     assert len(TRANSFORMERS) >= 30
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(k, marks=pytest.mark.slow if k < 4 else pytest.mark.exhaustive) for k in range(PARTS)]
+)
 def test_every_family_of_timm(part):
     assert find_failures(TIMM[part::PARTS]) == {}
 

@@ -202,6 +202,7 @@ def test_faults_are_survived(name, tmp_path):
     assert found.tried > 0 or "root" in found.note
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_the_same(tmp_path, monkeypatch):
     """The check of 50 kills, with two."""
     from stress.checks import killed

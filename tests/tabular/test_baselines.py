@@ -43,6 +43,7 @@ def test_the_majority_class_is_that_of_the_table():
     assert cross_validate_baseline(table, MAJORITY, few, 0).folds == [100 * np.mean(y[100:130])]
 
 
+@pytest.mark.slow
 def test_training_accuracy_of_baselines_and_the_first_folds():
     table = load_uci_set("iris")
     split = partitions(table.y, 2, 5, 0)
@@ -144,6 +145,7 @@ def test_folds_are_run_in_order_while_the_budget_lasts(seconds, each, num_folds)
     assert sum(progress) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_fold_do_not_depend_on_the_time():
     table = noisy_table(400)
     split = partitions(table.y, 1, 5, 0)

@@ -43,7 +43,9 @@ def compare(*arguments):
 # Every file
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "10,000 columns" else name for name in CASES]
+)
 def test_every_odd_table_works_or_gets_one_line_and_code_2(name, tmp_path, capsys):
     case = CASES[name]
     folder = tmp_path / "given"
@@ -235,6 +237,7 @@ def test_a_training_that_diverged_is_not_passed_off_as_a_result(capsys):
     assert line["angles"] == {}
 
 
+@pytest.mark.slow
 def test_several_tables_and_baselines_on_the_same_folds(capsys):
     Path("one.csv").write_text(good())
     Path("two.csv").write_text(with_column("colour", lambda k: ("red", "green", "?")[k % 3]))
@@ -260,6 +263,7 @@ def compare_with_baselines(*arguments):
     return main(["compare", *SHORT, *arguments])
 
 
+@pytest.mark.slow
 def test_quick_baselines_run_by_default_on_the_first_folds(capsys):
     assert compare_with_baselines("iris", *TWO, "--cv-repeats", "2", "--folds", "3", "--out", "quick") == 0
     found = {line["loss"]: line for line in read_lines("quick")}

@@ -478,9 +478,12 @@ print([result.folds for result in report.results])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "how", ["script", "stdin", *(pytest.param(how, marks=pytest.mark.exhaustive) for how in ("exec", "thread"))]
+    "how",
+    [
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("script", "stdin")),
+        *(pytest.param(how, marks=pytest.mark.exhaustive) for how in ("exec", "thread")),
+    ],
 )
 def test_two_processes_need_no_main_guard(how):
     """A script without one, code from standard input, a cell of a notebook, a thread."""

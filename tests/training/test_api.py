@@ -289,7 +289,7 @@ MEMORY = {"per_class": 4, "loss": "xbm(supcon, size=30)", "batch_size": 12}
     ("changes", "data"),
     [
         *((SGD, "arrays"), (ADAMW, "noisy"), (HELD_OUT, "noisy"), (PER_CLASS, "arrays"), (MEMORY, "noisy")),
-        # Processes that load items are started anew for every one of the five calls.
+        # Processes that load items are started anew for every call.
         pytest.param(HELD_OUT, "workers", marks=pytest.mark.slow),
         *(pytest.param(changes, "workers", marks=pytest.mark.exhaustive) for changes in (SGD, ADAMW, PER_CLASS)),
         *(pytest.param(changes, "noisy", marks=pytest.mark.exhaustive) for changes in (SGD, PER_CLASS)),
@@ -309,6 +309,8 @@ def test_a_resumed_run_is_the_uninterrupted_one(changes, data, tmp_path):
     run = wm.train(config, tmp_path / "parts", model=make_net(0.3, seed=8), resume=True, **given)
     assert_same(tmp_path / "whole", tmp_path / "parts")
     assert run.record["command"].startswith("in Python: widemargin.train(TrainConfig(")
+    if data == "workers" and changes is HELD_OUT:
+        return  # in .ci/run, where starting processes takes most of its time
     middle = wm.train(config, tmp_path / "middle", model=make_net(0.3), callbacks=[StopAt(11)], **given)
     state = json.loads((tmp_path / "middle" / "checkpoints" / "last" / "state.json").read_text())
     assert (middle.record, state["step"]) == ({}, 11)

@@ -97,6 +97,7 @@ def one_line(caught) -> str:
 # ---------------------------------------------------------------- what comes out
 
 
+@pytest.mark.slow
 def test_every_image_is_what_timm_makes_of_it_under_its_seed(timm_batches, folder_set):
     """The reference is timm itself in this process, with the three generators set by hand."""
     from timm.data import create_transform
@@ -140,6 +141,7 @@ def test_every_image_is_what_timm_makes_of_it_under_its_seed(timm_batches, folde
     assert compared >= 20
 
 
+@pytest.mark.slow
 def test_images_differ_over_epochs_seeds_and_repeats(folder_set, timm_batches):
     whole = torch.cat([x for x, _, _ in timm_batches.iter_epoch(0)])
     later = torch.cat([x for x, _, _ in timm_batches.iter_epoch(1)])
@@ -154,6 +156,7 @@ def test_images_differ_over_epochs_seeds_and_repeats(folder_set, timm_batches):
     assert not torch.equal(x[2], x[3])
 
 
+@pytest.mark.slow
 def test_resumed_and_shared_bit_for_bit_with_mixing(folder_set, timm_batches):
     """From any step on, by any number of processes, on any number of ranks; mixing stays ours."""
     augment = build_augment("timm", folder_set, SIZE, mixup=0.8, cutmix=1.0)
@@ -177,6 +180,7 @@ def test_resumed_and_shared_bit_for_bit_with_mixing(folder_set, timm_batches):
     assert any(float(pair[1].min()) < 1 for _, _, pair in whole)
 
 
+@pytest.mark.slow
 def test_our_evaluation_is_timms(folder_set, timm_batches):
     from timm.data import create_transform
 
@@ -209,6 +213,7 @@ def test_a_value_says_what_timm_is_asked_for(folder_set):
 # ---------------------------------------------------------------- what goes wrong
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_one_line_and_the_processes_go_on(folder_set, timm_batches, tmp_path):
     path = tmp_path / "broken.png"
     path.write_bytes(b"<html>")
@@ -357,6 +362,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(folder, tmp_path, monkeypatch):
     assert_same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_the_command_trains_judges_and_names(folder, tmp_path, capsys):
     words = ["fast(width=0.125)", "arcgrad(s=10)", "--augment", "timm", "--input-size", "16", "--batch-size", "8"]
     assert main(["train", str(folder), *words, "--epochs", "1", "--out", str(tmp_path / "run")]) == 0

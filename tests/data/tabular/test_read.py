@@ -26,7 +26,9 @@ def read(tmp_path, text, target=None, name="data.csv"):
     return read_table(path, target)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "10,000 columns" else name for name in CASES]
+)
 def test_every_odd_table_works_or_says_why_not_in_one_line(tmp_path, name):
     case = CASES[name]
     path, options = case.write(tmp_path)

@@ -79,13 +79,12 @@ def test_one_compilation_serves_all_sizes(empty_cache, monkeypatch):
     assert not compiled._warnings_given
 
 
-@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize(
     ("spec", "smoothing"),
     [
-        ("cosface(s=learnable(9))", 0.0),
-        ("softmax(bias=True)", 0.1),
+        pytest.param("cosface(s=learnable(9))", 0.0, marks=pytest.mark.slow),
+        pytest.param("softmax(bias=True)", 0.1, marks=pytest.mark.slow),
         pytest.param("cosface(s=learnable(9))", 0.1, marks=pytest.mark.exhaustive),
         pytest.param("softmax(bias=True)", 0.0, marks=pytest.mark.exhaustive),
     ],

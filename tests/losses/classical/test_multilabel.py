@@ -23,8 +23,9 @@ def two_digits(data_dir):
     return pair_digits(found.train, 3000, 0), pair_digits(found.test, 500, 1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["bce", "focal"])
+@pytest.mark.parametrize(
+    "loss", [pytest.param("bce", marks=pytest.mark.slow), pytest.param("focal", marks=pytest.mark.exhaustive)]
+)
 def test_both_digits_of_a_picture_are_named(two_digits, loss):
     (x, y), (unseen, answers) = two_digits
     torch.manual_seed(0)
