@@ -145,7 +145,9 @@ def _few_images_of_open_sets(given: Situation) -> list[Suggestion] | None:
     if given.batch_size < SMALL_BATCH:
         found.append(_memory(given))
     else:
-        found.append(Suggestion("contrastive(m=0.7)", "pairs alone: better than softmax, as the first", record, per_class))
+        found.append(
+            Suggestion("contrastive(m=0.7)", "pairs alone: better than softmax, as the first", record, per_class)
+        )
     return found
 
 

@@ -312,7 +312,9 @@ def test_a_loss_may_be_a_value():
     assert clone(model).set_params(loss="softmax").fit(X, Y).score(X, Y) > 0.8
 
 
-@pytest.mark.parametrize("loss", ["arcgrad(s=5)", "softmax + 0.5*triplet(mining=distance)"])
+@pytest.mark.parametrize(
+    "loss", ["arcgrad(s=5)", "softmax + 0.5*triplet(mining=distance)", "softmax + 0.5*proxy_anchor"]
+)
 def test_random_state_is_all_the_chance_there_is(loss):
     torch.manual_seed(5)
     state, threads = torch.get_rng_state(), torch.get_num_threads()

@@ -188,7 +188,12 @@ class StackedTrainer:
         start = draw_class_weights(starts, table.num_classes, config.hidden[-1], dtype).to(device)
         margin_values = {} if settings is None else settings.margin_values
         self.objective = StackedObjective(
-            spec, start, config.label_smoothing, margin_values, is_multilabel=table.y.ndim == 2
+            spec,
+            start,
+            config.label_smoothing,
+            margin_values,
+            is_multilabel=table.y.ndim == 2,
+            seeds=[int(own.integers(2**62)) for own in starts],
         )
         self.order = _draw_row_order(training, seeds, self.steps, self.batch, device)
         # One stream per layer, so that masks do not depend on how many steps are drawn at once.

@@ -151,17 +151,22 @@ class StackedPairLoss(nn.Module):
     """A pair loss on the embeddings of K models.
 
     If the loss never compares samples of different classes, K models of C classes are one model of K·C classes.
-    Otherwise (contrastive, triplet) the loss of each model is computed separately.
+    Otherwise (contrastive, triplet) the loss of each model is computed separately. What a loss draws at its start, such
+    as proxies, comes from `seeds`, one of each model.
     """
 
     has_weight_decay = False
 
-    def __init__(self, pair_loss: PairLoss, initial_weight: Tensor) -> None:
+    def __init__(self, pair_loss: PairLoss, initial_weight: Tensor, seeds: Sequence[int]) -> None:
         super().__init__()
         models, classes, dim = initial_weight.shape
         self.is_merged = pair_loss.is_separable_by_class
         num_classes, num_parts = (models * classes, 1) if self.is_merged else (classes, models)
-        built = [pair_loss.build(dim, num_classes) for _ in range(num_parts)]
+        built = []
+        with torch.random.fork_rng(devices=[]):
+            for seed in seeds[:num_parts]:
+                torch.default_generator.manual_seed(seed)
+                built.append(pair_loss.build(dim, num_classes))
         self.parts = nn.ModuleList(part.to(initial_weight) for part in built)
         self.register_buffer("class_offset", torch.arange(models, device=initial_weight.device).unsqueeze(1) * classes)
 
@@ -192,6 +197,7 @@ class StackedRegularizer(nn.Module):
 class StackedObjective(nn.Module):
     """A weighted sum of losses for K models at once; `initial_weight` [K, C, D] are the first class weights.
 
+    `seeds`: one of each model, for what else a loss draws at its start (default: the numbers of the models).
     `margin_values` [K] replace numbers of the first margin by one for each model. `is_multilabel`: targets are
     [K, N, C], any number of labels for each row.
     """
@@ -203,13 +209,17 @@ class StackedObjective(nn.Module):
         label_smoothing: float = 0.0,
         margin_values: Mapping[str, Tensor] | None = None,
         is_multilabel: bool = False,
+        seeds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
+        seeds = range(len(initial_weight)) if seeds is None else seeds
         self.spec = check_stacked_loss(spec, label_smoothing, is_multilabel)
         self.factors = [factor for factor, _ in self.spec.parts]
         first = next((loss for _, loss in self.spec.parts if isinstance(loss, Margin)), None)
         self.parts = nn.ModuleList(
-            _build_part(loss, initial_weight, label_smoothing, margin_values if loss is first else None)
+            StackedPairLoss(loss, initial_weight, seeds)
+            if isinstance(loss, PairLoss)
+            else _build_part(loss, initial_weight, label_smoothing, margin_values if loss is first else None)
             for _, loss in self.spec.parts
         )
 
@@ -284,10 +294,8 @@ def _build_part(
         return StackedHead(loss, initial_weight, label_smoothing, margin_values)
     if isinstance(loss, Criterion):
         return StackedCriterion(loss, initial_weight)
-    if isinstance(loss, Regularizer):
-        return StackedRegularizer(loss)
-    assert isinstance(loss, PairLoss)
-    return StackedPairLoss(loss, initial_weight)
+    assert isinstance(loss, Regularizer)
+    return StackedRegularizer(loss)
 
 
 def _draw_subcenters(weight: Tensor, subcenters: Subcenters | None) -> Tensor:
