@@ -6,7 +6,7 @@
 eight on a fifth of each training part; AdaCos and AdaAcos (with a floor of 2 for two classes) and ArcGrad at s = 10 are
 references. A candidate would become `arcgrad(s=auto)` if it were not significantly worse than the chosen fixed scale on
 any set (corrected t-test, Holm over the sets) and its mean difference had an interval above −0.5 points.
-Cost: about 8 minutes on one core with --small, 30 without. Expected
+Cost: about 2 minutes on one core with --small, 10 without. Expected
 (records/auto_scale.json): see docs/findings.md and docs/log.md.
 """
 

@@ -63,7 +63,7 @@ CLAIMS: tuple[tuple[Claim, Judge | None], ...] = (
             f"{_PAPER}, Introduction (open problem)",
             "ArcGrad could choose its own s as well as held-out data do.",
             "widemargin reproduce auto_scale",
-            "about 30 minutes on one core; 8 with --small, without the table of 50 classes",
+            "about 10 minutes on one core; 2 with --small, without the table of 50 classes",
             record="auto_scale.json",
         ),
         findings_tables.judge_auto_scale,
