@@ -182,7 +182,7 @@ class Head(nn.Module):
             )
             share = lam if mix is None else validation.check_mix_lam(lam, embeddings.norm)
             factor = 1.0 if sample_weight is None else validation.check_sample_weight(sample_weight, embeddings.norm)
-            backend = build_backend(self, embeddings)
+            backend = build_backend(self, embeddings, mix is not None)
             loss = self._compute_loss(backend, y, sample_mask, embeddings.dtype, adapt=self.training)
             loss = _zero_where_not(in_range, loss)
             if mix is not None:

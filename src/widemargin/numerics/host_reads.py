@@ -37,6 +37,7 @@ SHORTCUTS = {
     "arccos": "arccos without a clamp if all cosines are far from ±1, otherwise with a backward pass of its own",
     "log_sum": "log-sum of the other classes with a backward pass that keeps the exponentials",
     "arc_curve": "no second branch of ArcFace's curve if no angle is beyond π − m",
+    "native_head": "dense: one native call forward and one back between the matrix products",
     "block_norms": "stream: blocks of class weights are not rescaled if their norms are far from 0 and from overflow",
     "anchor": "stream: one anchor for the sums of exp of all blocks, checked after the last one",
     "tiny_angles": "stream: gradients from the vectors only for samples at tiny angles",

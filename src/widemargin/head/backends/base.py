@@ -210,6 +210,10 @@ class Backend(ABC):
     def x_norm(self) -> Tensor:
         """‖x‖ [N]."""
 
+    def expect(self, margin: Margin) -> None:
+        """Prepare for the loss of a margin, before its adaptive and per-sample numbers are asked for."""
+        return
+
     @abstractmethod
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
         """Return the target of each sample, and the sums over the classes other than `y`.
@@ -252,6 +256,7 @@ def compute_margin_loss(
 
     `gather` collects the rows of all processes that share the adaptive numbers (None: one process).
     """
+    backend.expect(margin)
     if adapt and margin.adaptive_fields:
         with torch.no_grad():
             batch = BatchStatistics.from_batch(

@@ -30,7 +30,8 @@ CompileSetting = Literal["auto"] | bool
 KernelFunction = Callable[..., Any]
 
 MIN_COMPILE_LOGITS = 1 << 20  # logits per step from which compiling pays off within minutes of training
-MIN_FORCED_COMPILE_LOGITS = 1 << 16  # with compile=True; below this a step is all overhead
+MIN_FORCED_COMPILE_LOGITS = 1 << 16  # of blocks, with compile=True; below this a step is all overhead
+MIN_DENSE_COMPILE_LOGITS = 1 << 17  # the same for a head whose logits are one block; with compile=True always
 MAX_KERNELS = 64  # compiled kernels in the cache (least recently used are dropped); a loss has two to four
 _ENVIRONMENT = "WIDEMARGIN_COMPILE"
 
@@ -67,8 +68,26 @@ def should_compile(setting: CompileSetting, logits: int, device: torch.device) -
     if can_compile(device):
         return True
     if setting is True:
-        needed = "Triton" if device.type == "cuda" else "a C++ compiler (g++, or the one that CXX names)"
-        _warn_once(f"compile=True needs {needed} for kernels on {device.type}: plain PyTorch is used")
+        _warn_about_compiler(device)
+    return False
+
+
+def _warn_about_compiler(device: torch.device) -> None:
+    needed = "Triton" if device.type == "cuda" else "a C++ compiler (g++, or the one that CXX names)"
+    _warn_once(f"compile=True needs {needed} for kernels on {device.type}: plain PyTorch is used")
+
+
+def should_compile_dense(setting: CompileSetting, logits: int, device: torch.device) -> bool:
+    """True if a training step of the dense backend should and can have native kernels; warns like `should_compile`."""
+    if device.type != "cpu":
+        return False
+    setting = effective_setting(setting)
+    if setting is False or (setting is not True and logits < MIN_DENSE_COMPILE_LOGITS):
+        return False
+    if can_compile(device):
+        return True
+    if setting is True:
+        _warn_about_compiler(device)
     return False
 
 
@@ -80,6 +99,7 @@ def can_compile(device: torch.device) -> bool:
 
 
 _kernel_cache: OrderedDict[Any, KernelFunction] = OrderedDict()
+_library_cache: OrderedDict[Any, native.NativeLibrary | None] = OrderedDict()  # of whole heads; None: cannot be built
 _cache_lock = threading.Lock()  # held during a cache lookup
 _compile_lock = threading.Lock()  # held during compilation, so that cached kernels do not wait
 _warnings_given: set[str] = set()
@@ -113,20 +133,50 @@ def get_kernel(function: KernelFunction, spec: KernelSpec, block: Block, inputs:
         return kernel
 
 
+def get_dense_library(spec: KernelSpec, has_bias: bool, dtype: torch.dtype) -> native.NativeLibrary | None:
+    """Return the library of a loss for a whole head on a CPU; None if it cannot be built."""
+    key = ("dense", spec, has_bias, dtype)
+    with _cache_lock:
+        if key in _library_cache:
+            _library_cache.move_to_end(key)
+            return _library_cache[key]
+    with _compile_lock:
+        if key not in _library_cache:
+            library, name, began = None, f"{spec.margin.name} (dense)", time.perf_counter()
+            try:
+                library = native.NativeLibrary(spec, has_bias, dtype)
+            except Exception as error:
+                _warn_about_failure(name, error)
+            if library is not None and library.is_new:
+                _log_compilation(name, dtype, torch.device("cpu"), began)
+            with _cache_lock:
+                _library_cache[key] = library
+                while len(_library_cache) > MAX_KERNELS:
+                    _library_cache.popitem(last=False)
+        return _library_cache[key]
+
+
 def _compile_or_fallback(function: KernelFunction, spec: KernelSpec, block: Block) -> KernelFunction:
     name, began, products = f"{spec.margin.name} ({function.__name__})", time.perf_counter(), block.dot_products
     try:
         kernel, is_new = _compile(function, spec, block)
     except Exception as error:
         # Only this kernel: another loss or dtype may compile.
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        _warn_once(f"could not compile the kernel of {name}, plain PyTorch is used: {reason}", reason)
+        _warn_about_failure(name, error)
         return function
     if is_new:
-        _compiled_names.append(name)
-        seconds = time.perf_counter() - began
-        _logger.info("compiled %s for %s on %s in %.1f s", name, products.dtype, products.device, seconds)
+        _log_compilation(name, products.dtype, products.device, began)
     return kernel
+
+
+def _warn_about_failure(name: str, error: Exception) -> None:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    _warn_once(f"could not compile the kernel of {name}, plain PyTorch is used: {reason}", reason)
+
+
+def _log_compilation(name: str, dtype: torch.dtype, device: torch.device, began: float) -> None:
+    _compiled_names.append(name)
+    _logger.info("compiled %s for %s on %s in %.1f s", name, dtype, device, time.perf_counter() - began)
 
 
 def _compile(function: KernelFunction, spec: KernelSpec, block: Block) -> tuple[KernelFunction, bool]:

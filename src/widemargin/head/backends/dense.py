@@ -33,6 +33,8 @@ from .base import (
     split_subcenters,
     sum_weight_penalty,
 )
+from .compiled import CompileSetting
+from .native_dense import NativeHead
 
 
 def define_cosines(
@@ -146,6 +148,7 @@ class DenseBackend(Backend):
         weight: Tensor,
         bias: Tensor | None,
         subcenters: Subcenters | None = None,
+        compile_kernels: CompileSetting = False,
     ) -> None:
         self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
         self.weight = flatten_subcenters(weight).to(embeddings.dtype)  # one cast for target and others
@@ -156,10 +159,13 @@ class DenseBackend(Backend):
         self._w_unit_and_norm_cache: tuple[Tensor, Tensor] | None = None
         self._target_angles_cache: tuple[Tensor, Tensor] | None = None
         self._logits_cache: tuple[Margin, bool, Tensor] | None = None
+        self._native = NativeHead.if_possible(embeddings, self.weight, subcenters, compile_kernels)
 
     @property
     def x_norm(self) -> Tensor:
         """‖x‖ [N]."""
+        if self._native is not None and self._native.kernels is not None:
+            return self._native.x_norm
         return self.embeddings.norm if self._cosines_cache is None else self._cosines_cache.x_norm
 
     # ---------------------------------------------------------------- products, each computed once
@@ -214,7 +220,13 @@ class DenseBackend(Backend):
 
     # ---------------------------------------------------------------- the target
 
+    def expect(self, margin: Margin) -> None:
+        if self._native is not None:
+            self._native.expect(margin, self.bias)
+
     def target_angles(self, y: Tensor) -> Tensor:
+        if self._native is not None and not torch.is_grad_enabled() and self._native.prepare(y):
+            return self._native.theta
         self._cosines()  # the first caller is an adaptive margin, whose loss needs them too
         return self._target_angles(y)
 
@@ -259,14 +271,23 @@ class DenseBackend(Backend):
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
+        if self._native is not None and self._native.can_split(margin, y):
+            logits = self._native.split(margin, y, self.bias, with_logit_sum)
+            return self._with_weight_penalty(margin, logits)
         z = self.logits(margin)
         logits = split_all_logits(margin, z, y, self.target(margin, y), with_logit_sum)
+        return self._with_weight_penalty(margin, logits)
+
+    def _with_weight_penalty(self, margin: Margin, logits: SplitLogits) -> SplitLogits:
         if margin.has_weight_penalty:
             logits = logits._replace(weight_penalty=sum_weight_penalty(margin, self._w_unit_and_norm()[0]))
         return logits
 
     def largest_cosines(self, y: Tensor, count: int = 1) -> Tensor:
         with torch.no_grad():
+            if self._native is not None and self._native.prepare(y):
+                cos = fold_subcenters(self.subcenters, self._native.cosines, 1)
+                return largest_entries(cos, y, count)
             return largest_entries(self._folded_cosines(), y, count)
 
 

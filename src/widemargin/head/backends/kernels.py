@@ -54,6 +54,24 @@ class KernelSpec:
         bare = bare.with_values(**fixed) if fixed else bare
         return cls(bare, tuple(requires_grad), tuple(requires_grad.values()), with_logit_sum, sample_names, subcenters)
 
+    @classmethod
+    def with_numbers(
+        cls,
+        margin: Margin,
+        with_logit_sum: bool,
+        dtype: torch.dtype,
+        subcenters: Subcenters | None,
+        learns: bool,
+    ) -> tuple[KernelSpec, list[Tensor]]:
+        """Return the spec of a margin and the numbers of this call, which get a gradient if `learns`."""
+        # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
+        tensors = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
+        learnt = {name: value.requires_grad and learns for name, value in tensors.items()}
+        names = margin.phi_sample_fields
+        # In the working dtype, so that a scale stored in fp64 and one adapted to the batch use the same kernel.
+        values = [value.to(dtype) for value in (*(getattr(margin, n) for n in names), *tensors.values())]
+        return cls.from_margin(margin, with_logit_sum, learnt, names, subcenters), values
+
     @property
     def rows_per_class(self) -> int:
         """Rows of the weights per class."""

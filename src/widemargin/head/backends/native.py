@@ -27,7 +27,7 @@ _pointer, _long = ctypes.c_void_p, ctypes.c_long
 _scratch = threading.local()
 
 
-class _BlockArguments(ctypes.Structure):
+class BlockArguments(ctypes.Structure):
     """`Block` of native_kernels.cpp."""
 
     _fields_ = (
@@ -38,6 +38,7 @@ class _BlockArguments(ctypes.Structure):
         ("threads", _long),
         ("inverse_norm", _pointer),
         ("x_norm", _pointer),
+        ("x_scale", _pointer),
         ("target", _pointer),
         ("bias", _pointer),
         ("numbers", _pointer),
@@ -55,6 +56,7 @@ class _BlockArguments(ctypes.Structure):
         ("w_coefficient", _pointer),
         ("grad_bias", _pointer),
         ("other_gradients", _pointer),
+        ("x_along", _pointer),
     )
 
 
@@ -69,7 +71,11 @@ class NativeLibrary:
         self.library, self.is_new = load_library(self.source.text)
         self.real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
         for function in (self._sum_others, self._gradients):
-            function.argtypes, function.restype = (ctypes.POINTER(_BlockArguments),), None
+            function.argtypes, function.restype = (ctypes.POINTER(BlockArguments),), None
+        # A structure is passed by its address.
+        self.prepare_dense, self.forward_dense = self.library.prepare_dense, self.library.forward_dense
+        self.backward_dense = self.library.backward_dense
+        self.forward_dense.restype = self.backward_dense.restype = None
 
     @cached_property
     def _sum_others(self) -> Any:
@@ -112,7 +118,7 @@ class NativeLibrary:
         """The results of `kernels.gradients`; the first is memory that the next call in this thread overwrites."""
         spec, source, samples = self.spec, self.source, len(block.x_norm)
         arguments, keep = self._block_arguments(block, values)
-        grad_products = _scratch_like(block.dot_products)
+        grad_products = scratch_like(block.dot_products)
         w_coefficient = torch.empty_like(block.inverse_norm)
         others = torch.empty(samples + len(source.learnt_names), dtype=torch.float64)
         arguments.log_sum = _vector(log_sum, self.dtype, keep)
@@ -139,25 +145,16 @@ class NativeLibrary:
                 results.append(torch.zeros_like(value) if grad is None else grad.to(value.dtype).view(value.shape))
         return tuple(results)
 
-    def _block_arguments(self, block: Block, values: Sequence[Tensor]) -> tuple[_BlockArguments, list[Any]]:
+    def _block_arguments(self, block: Block, values: Sequence[Tensor]) -> tuple[BlockArguments, list[Any]]:
         """Arguments that both kernels have, and what must live as long as they do."""
         keep: list[Any] = []
         products, samples = block.dot_products, len(block.x_norm)
         classes = len(products) // self.spec.rows_per_class
-        threads = min(torch.get_num_threads(), classes) if products.numel() >= _MIN_PARALLEL_ENTRIES else 1
+        threads = count_threads(products, classes)
         partial = torch.empty(threads * (2 * samples + len(self.source.learnt_names)), dtype=torch.float64)
         keep.append(partial)
-        count = len(self.spec.sample_names)
-        by_name = dict(zip((*self.spec.sample_names, *self.spec.value_names), values, strict=True))
-        numbers = [
-            float(by_name[name]) if name in by_name else float(getattr(self.spec.margin, name))
-            for name in self.source.number_names
-        ]
-        number_array = (self.real * (len(numbers) + 1))(*numbers)
-        pointers = [_vector(by_name[name], self.dtype, keep) for name in self.source.sample_names] if count else []
-        pointer_array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers)
-        keep += [number_array, pointer_array]
-        arguments = _BlockArguments(
+        numbers, sample_numbers = pack_numbers(self, values, keep)
+        arguments = BlockArguments(
             products.data_ptr(),
             products.stride(0),
             classes,
@@ -165,13 +162,31 @@ class NativeLibrary:
             threads,
             block.inverse_norm.data_ptr(),
             _vector(block.x_norm, self.dtype, keep),
+            None,
             _vector(block.target_row, torch.int32, keep),
             None if block.bias is None else _vector(block.bias, self.dtype, keep),
-            ctypes.addressof(number_array),
-            ctypes.addressof(pointer_array),
+            numbers,
+            sample_numbers,
             partial.data_ptr(),
         )
         return arguments, keep
+
+
+def count_threads(products: Tensor, classes: int) -> int:
+    """Return the number of threads that work on some products."""
+    return min(torch.get_num_threads(), classes) if products.numel() >= _MIN_PARALLEL_ENTRIES else 1
+
+
+def pack_numbers(library: NativeLibrary, values: Sequence[Tensor], keep: list[Any]) -> tuple[int, int]:
+    """Return the addresses of the numbers of a margin and of those of its samples, which `keep` keeps alive."""
+    spec, source = library.spec, library.source
+    by_name = dict(zip((*spec.sample_names, *spec.value_names), values, strict=True))
+    numbers = [float(by_name.get(name, getattr(spec.margin, name, 0.0))) for name in source.number_names]
+    number_array = (library.real * (len(numbers) + 1))(*numbers)
+    pointers = [_vector(by_name[name], library.dtype, keep) for name in source.sample_names]
+    pointer_array = (ctypes.c_void_p * (len(pointers) + 1))(*pointers)
+    keep += [number_array, pointer_array]
+    return ctypes.addressof(number_array), ctypes.addressof(pointer_array)
 
 
 def _vector(values: Tensor, dtype: torch.dtype, keep: list[Any]) -> int:
@@ -182,7 +197,7 @@ def _vector(values: Tensor, dtype: torch.dtype, keep: list[Any]) -> int:
     return values.data_ptr()
 
 
-def _scratch_like(products: Tensor) -> Tensor:
+def scratch_like(products: Tensor) -> Tensor:
     """Return uninitialised memory [R, N], of this thread and used again: fresh memory costs more than the kernel."""
     needed = products.numel() * products.element_size()
     if needed > _MAX_KEPT_BYTES:

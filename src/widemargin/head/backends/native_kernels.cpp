@@ -11,11 +11,12 @@ struct Block {
   long row_stride, classes, samples, threads;
   const real* inverse_norm;           // [classes * SUBCENTERS]
   const real* x_norm;                 // [samples], if HAS_RADIUS
+  const real* x_scale;                // [samples], factors of the products; null: 1
   const int32_t* target;              // [samples], the class of the block that is a sample's target
   const real* bias;                   // [classes], if HAS_BIAS
   const real* numbers;                // [NUMBERS]
   const real* const* sample_numbers;  // SAMPLE_NUMBERS vectors [samples]
-  double* partial;                    // [threads, 2 * samples] forward and [threads, samples + LEARNT] back, scratch
+  double* partial;                    // [threads, 2 * samples + LEARNT], scratch
   // forward
   const real* anchor;                 // [samples]
   double* sum;                        // [samples]
@@ -30,6 +31,7 @@ struct Block {
   real* w_coefficient;                // [classes * SUBCENTERS]
   real* grad_bias;                    // [classes], if HAS_BIAS
   double* other_gradients;            // [samples + LEARNT]: of the norms of the samples, and of the learnt numbers
+  double* x_along;                    // [samples], sums of value times gradient, may be null
 };
 
 INLINE vec load(const real* from, long count) {
@@ -52,7 +54,7 @@ INLINE real sum_of(vec x) {
 
 // The vectors [samples] of a tile, filled up to whole vectors.
 struct Samples {
-  vec x_norm[VECTORS], numbers[SAMPLE_NUMBERS + 1][VECTORS];
+  vec x_norm[VECTORS], x_scale[VECTORS], numbers[SAMPLE_NUMBERS + 1][VECTORS];
   mask target[VECTORS];
   long size, vectors;
 };
@@ -66,6 +68,7 @@ static void load_samples(Samples& s, const Block& b, long from) {
   s.size = b.samples - from < TILE ? b.samples - from : TILE;
   s.vectors = (s.size + LANES - 1) / LANES;
   copy_vector(s.x_norm, HAS_RADIUS ? b.x_norm + from : nullptr, s.size, 1);
+  copy_vector(s.x_scale, b.x_scale ? b.x_scale + from : nullptr, s.size, 1);
   for (long k = 0; k < SAMPLE_NUMBERS; ++k) copy_vector(s.numbers[k], b.sample_numbers[k] + from, s.size, 0);
   integer* target = reinterpret_cast<integer*>(s.target);
   for (long i = 0; i < TILE; ++i) target[i] = i < s.size ? b.target[from + i] : -1;
@@ -98,7 +101,7 @@ INLINE Class load_class(const Block& b, long j, long from) {
 // The argument of phi for a vector of samples, and the cosines of the sub-centres that it is folded from.
 INLINE vec load_value(const Class& c, const Samples& s, long v, vec* cosines) {
   const long count = s.size - v * LANES;
-  for (long k = 0; k < SUBCENTERS; ++k) cosines[k] = load(c.rows[k] + v * LANES, count) * c.scales[k];
+  for (long k = 0; k < SUBCENTERS; ++k) cosines[k] = load(c.rows[k] + v * LANES, count) * c.scales[k] * s.x_scale[v];
   return fold(cosines);
 }
 
@@ -172,7 +175,7 @@ static void differentiate_tile(const Block& b, long first, long last, long from,
   copy_vector(grad_logit_sum, b.grad_logit_sum ? b.grad_logit_sum + from : nullptr, s.size, 0);
   for (long start = first; start < last; start += RUN) {
     const long stop = start + RUN < last ? start + RUN : last;
-    vec of_norm[VECTORS] = {}, of_learnt[LEARNT + 1] = {};
+    vec of_norm[VECTORS] = {}, of_along[VECTORS] = {}, of_learnt[LEARNT + 1] = {};
     for (long j = start; j < stop; ++j) {
       const Class c = load_class(b, j, from);
       const mask place = mask{} + static_cast<integer>(j);
@@ -196,9 +199,11 @@ static void differentiate_tile(const Block& b, long first, long last, long from,
         fold_slopes(cosines, shares);
         for (long k = 0; k < SUBCENTERS; ++k) {
           const vec part = gradient * shares[k];
-          w_along[k] += part * cosines[k];
+          const vec along = part * cosines[k];
+          w_along[k] += along;
+          if (b.x_along) of_along[v] += along;
           real* out = b.grad_products + (j * SUBCENTERS + k) * b.grad_stride + from + v * LANES;
-          store(out, part * c.scales[k], s.size - v * LANES);
+          store(out, part * c.scales[k] * s.x_scale[v], s.size - v * LANES);
         }
       }
       for (long k = 0; k < SUBCENTERS; ++k) {
@@ -212,13 +217,14 @@ static void differentiate_tile(const Block& b, long first, long last, long from,
       if (HAS_BIAS) b.grad_bias[j] = sum_of(of_bias) + (from ? b.grad_bias[j] : real(0));
     }
     if (HAS_RADIUS) add_lanes(sums + from, of_norm, s.size);
+    if (b.x_along) add_lanes(sums + b.samples + LEARNT + from, of_along, s.size);
     for (long k = 0; k < LEARNT; ++k) sums[b.samples + k] += sum_of(of_learnt[k]);
   }
 }
 
 extern "C" void gradients(const Block* block) {
   const Block& b = *block;
-  const long size = b.samples + LEARNT;
+  const long size = b.samples + LEARNT + (b.x_along ? b.samples : 0);
 #pragma omp parallel for num_threads(b.threads) schedule(static, 1) if (b.threads > 1)
   for (long thread = 0; thread < b.threads; ++thread) {
     double* sums = b.partial + thread * size;
@@ -226,5 +232,6 @@ extern "C" void gradients(const Block* block) {
     const long first = share(b.classes, thread, b.threads), last = share(b.classes, thread + 1, b.threads);
     for (long from = 0; from < b.samples; from += TILE) differentiate_tile(b, first, last, from, sums);
   }
-  add_partial(b, size, 0, size, b.other_gradients);
+  add_partial(b, size, 0, b.samples + LEARNT, b.other_gradients);
+  if (b.x_along) add_partial(b, size, b.samples + LEARNT, b.samples, b.x_along);
 }

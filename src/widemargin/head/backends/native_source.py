@@ -21,6 +21,7 @@ from .traced_logit import Printer, TracedFunction, trace_fold, trace_logit
 
 _MATH_PATH = Path(__file__).with_name("native_math.cpp")
 _KERNELS_PATH = Path(__file__).with_name("native_kernels.cpp")
+_DENSE_PATH = Path(__file__).with_name("native_dense.cpp")
 REAL_NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -70,6 +71,7 @@ def generate_source(spec: KernelSpec, has_bias: bool, dtype: torch.dtype) -> Nat
         *_write_logit(function, numbers, samples, learnt, spec.has_radius, has_bias),
         *(_NO_FOLD if spec.subcenters is None else _write_fold(trace_fold(spec.subcenters, dtype))),
         _KERNELS_PATH.read_text(encoding="utf-8"),
+        _DENSE_PATH.read_text(encoding="utf-8"),
     ]
     return NativeSource("\n".join(parts), numbers, samples, tuple(learnt))
 

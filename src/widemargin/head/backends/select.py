@@ -60,7 +60,10 @@ def select_backend(
     logits = samples * num_classes
     if torch.compiler.is_compiling():  # a traced step cannot look for a compiler
         return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
-    if logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS or compiled.should_compile(
+    if logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS:
+        return "stream"
+    # A smaller head on a CPU has native kernels on the dense backend.
+    if (logits >= MIN_STREAM_LOGITS or device.type != "cpu") and compiled.should_compile(
         compile_kernels, logits, device
     ):
         return "stream"
@@ -68,13 +71,15 @@ def select_backend(
     return "stream" if logits >= MIN_STREAM_LOGITS and can_compile else "dense"
 
 
-def build_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:
-    """Build the backend of a head for a batch."""
+def build_backend(head: Head, embeddings: NormalizedEmbeddings, is_mixed: bool = False) -> Backend:
+    """Build the backend of a head for a batch; `is_mixed` if two labellings share it."""
     head.active_backend = select_backend(
         head.backend, len(embeddings), head.num_classes, head.weight.device, head.compile_kernels
     )
     if head.active_backend == "dense":
-        return DenseBackend(embeddings, head.weight, head.loss_bias(), head.margin.subcenters)
+        # Two labels of a mixup share the products of one graph; native kernels have one graph for each label.
+        setting = False if is_mixed else head.compile_kernels
+        return DenseBackend(embeddings, head.weight, head.loss_bias(), head.margin.subcenters, setting)
     if head.active_backend == "triton":
         backend, head.active_backend = build_triton_backend(
             head, embeddings, lambda: _build_stream_backend(head, embeddings)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -419,7 +418,9 @@ class StreamBackend(Backend):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # a loop over blocks would be unrolled into one huge graph
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
-        spec, margin_values = self._kernel_spec_and_values(margin, with_logit_sum)
+        spec, margin_values = KernelSpec.with_numbers(
+            margin, with_logit_sum, self.embeddings.dtype, self.subcenters, torch.is_grad_enabled()
+        )
         geometry, plain_target = Geometry.of(margin), margin.takes_target_logit
         results = _StreamFunction.apply(  # type: ignore[no-untyped-call]
             spec,
@@ -450,17 +451,6 @@ class StreamBackend(Backend):
         # A kernel needs a margin; this one leaves a cosine unchanged.
         spec = KernelSpec.from_margin(NormFace(), False, {}, subcenters=self.subcenters)
         return self._get_blocks(COSINE).largest_cosines(spec, y, self.embeddings.norm, count)
-
-    def _kernel_spec_and_values(self, margin: Margin, with_logit_sum: bool) -> tuple[KernelSpec, Sequence[Tensor]]:
-        # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
-        tensors = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
-        learnt = {name: value.requires_grad and torch.is_grad_enabled() for name, value in tensors.items()}
-        names = margin.phi_sample_fields
-        # In the working dtype, so that a scale stored in fp64 and one adapted to the batch use the same kernel.
-        values = [
-            value.to(self.embeddings.dtype) for value in (*(getattr(margin, n) for n in names), *tensors.values())
-        ]
-        return KernelSpec.from_margin(margin, with_logit_sum, learnt, names, self.subcenters), values
 
     def _matmul_input(self, geometry: Geometry) -> Tensor:
         """The left factor of the matrix product with the class weights: embeddings, or their directions."""

@@ -1,0 +1,449 @@
+"""Native kernels of a whole small head: products once, then one call forward and one back.
+
+For few classes the products of all embeddings with all class weights fit into memory, and a step of the dense backend
+is then mostly the fixed cost of its operations. `native_dense.cpp` does everything between the matrix products: norms,
+angles of the targets (small ones from the chord), the sums over the other classes, and their gradients, with the loops
+that streamed blocks have. Results differ from the plain backend's by rounding. Used in eager mode on a CPU for a
+training step whose norms are all moderate; the dense backend does the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...losses.margin import Margin, Subcenters, add_common_bias
+from ...numerics import angles
+from ...numerics.custom_autograd import custom_autograd
+from ...numerics.log_sums import define_non_target_logsumexp, without_target
+from ...numerics.precision import autocast_disabled
+from . import compiled
+from .base import (
+    DotProducts,
+    NormalizedEmbeddings,
+    SplitLogits,
+    Target,
+    TargetLogit,
+    compute_logits,
+    compute_radius,
+    fold_subcenters,
+)
+from .compiled import CompileSetting
+from .kernels import KernelSpec
+from .native import BlockArguments, NativeLibrary, count_threads, pack_numbers, scratch_like
+from .native_source import REAL_NAMES
+
+_pointer, _long = ctypes.c_void_p, ctypes.c_long
+
+
+class _DenseArguments(ctypes.Structure):
+    """`Dense` of native_dense.cpp."""
+
+    _fields_ = (
+        ("block", BlockArguments),
+        ("dim", _long),
+        ("x", _pointer),
+        ("w", _pointer),
+        ("x_norm", _pointer),
+        ("labels", _pointer),
+        ("w_norm", _pointer),
+        ("w_inverse", _pointer),
+        ("x_inverse", _pointer),
+        ("target", _pointer),
+        ("own_row", _pointer),
+        ("own_value", _pointer),
+        ("own_w_norm", _pointer),
+        ("theta", _pointer),
+        ("anchor", _pointer),
+        ("others", _pointer),
+        ("logit_sum", _pointer),
+        ("grad_theta", _pointer),
+        ("grad_value", _pointer),
+        ("grad_x_norm", _pointer),
+        ("grad_w_norm", _pointer),
+        ("grad_target", _pointer),
+        ("grad_x", _pointer),
+        ("grad_w", _pointer),
+    )
+
+
+class DenseOutputs(NamedTuple):
+    """Results [N] of a native pass; for the target either θ_y (with the norms that are kept) or its argument of φ."""
+
+    others: Tensor
+    logit_sum: Tensor | None
+    theta: Tensor | None
+    x_norm: Tensor | None
+    w_norm: Tensor | None
+    value: Tensor | None
+
+
+class DenseKernels:
+    """The products of a batch with all class weights, and what the native calls read and write for one labelling."""
+
+    def __init__(self, library: NativeLibrary, products: Tensor, x: Tensor, w: Tensor, x_norm: Tensor) -> None:
+        self.library, self.products, self.x, self.w, self.x_norm = library, products, x, w, x_norm
+        self.divides_by_x_norm = not (library.spec.margin.is_linear and library.spec.margin.uses_x_norm)
+        self.labels: Tensor | None = None
+        rows, samples, learnt = len(w), len(x), len(library.source.learnt_names)
+        self.threads = count_threads(products, rows // library.spec.rows_per_class)
+        size = x.element_size()
+        # Pieces of two allocations: reals, and what is not of the working dtype.
+        self._reals = torch.empty(3 * rows + 6 * samples, dtype=x.dtype)
+        self._wide = torch.empty(5 * samples + learnt + self.threads * (2 * samples + learnt), dtype=torch.float64)
+        reals, wide = self._reals.data_ptr(), self._wide.data_ptr()
+        w_norm, w_inverse, w_coefficient = (reals + k * rows * size for k in range(3))
+        x_inverse, self._value, self._own_w_norm, self._theta, anchor, grad_target = (
+            reals + (3 * rows + k * samples) * size for k in range(6)
+        )
+        total, self._logit_total, along, integers, other, partial = (wide + k * samples * 8 for k in range(6))
+        partial += learnt * 8
+        self.arguments = _DenseArguments(
+            BlockArguments(
+                products=products.data_ptr(),
+                row_stride=samples,
+                classes=rows // library.spec.rows_per_class,
+                samples=samples,
+                threads=self.threads,
+                inverse_norm=w_inverse,
+                x_norm=x_norm.data_ptr(),
+                x_scale=x_inverse if self.divides_by_x_norm else None,
+                target=integers,
+                partial=partial,
+                anchor=anchor,
+                sum=total,
+                grad_target=grad_target,
+                w_coefficient=w_coefficient,
+                other_gradients=other,
+                x_along=along if self.divides_by_x_norm else None,
+            ),
+            x.shape[1],
+            x.data_ptr(),
+            w.data_ptr(),
+            x_norm.data_ptr(),
+            None,
+            w_norm,
+            w_inverse,
+            x_inverse,
+            integers,
+            integers + samples * 4,
+            self._value,
+            self._own_w_norm,
+            self._theta,
+            anchor,
+        )
+        self.arguments.grad_target = grad_target
+
+    def prepare(self, y: Tensor) -> bool:
+        """Compute norms and targets; False if a norm is extreme or 0."""
+        self.labels = y.contiguous()
+        self.arguments.labels = self.labels.data_ptr()
+        return bool(self.library.prepare_dense(ctypes.byref(self.arguments)))
+
+    def _vector(self, address: int) -> Tensor:
+        start, samples = (address - self._reals.data_ptr()) // self._reals.element_size(), len(self.x)
+        return self._reals[start : start + samples]
+
+    @property
+    def theta(self) -> Tensor:
+        """θ_y [N]."""
+        return self._vector(self._theta)
+
+    @property
+    def own_value(self) -> Tensor:
+        """The target's argument of φ [N]."""
+        return self._vector(self._value)
+
+    @property
+    def own_w_norm(self) -> Tensor:
+        """‖w_y‖ [N]."""
+        return self._vector(self._own_w_norm)
+
+    def sum_others(
+        self, bias: Tensor | None, values: Sequence[Tensor], with_logit_sum: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return `L` [N], or the sum of the losses of the other classes; and the sum of their logits if requested."""
+        keep: list[Any] = []
+        arguments = self.arguments
+        self._set_inputs(bias, values, keep)
+        others = torch.empty_like(self.x_norm)
+        logit_sum = torch.empty_like(others) if with_logit_sum else None
+        arguments.others = others.data_ptr()
+        arguments.block.logit_sum = self._logit_total if with_logit_sum else None
+        arguments.logit_sum = None if logit_sum is None else logit_sum.data_ptr()
+        self.library.forward_dense(ctypes.byref(arguments))
+        return others, logit_sum
+
+    def gradients(
+        self,
+        bias: Tensor | None,
+        values: Sequence[Tensor],
+        others: Tensor,
+        grads: DenseOutputs,
+        needs_x: bool,
+        needs_w: bool,
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, list[Tensor]]:
+        """Gradients of embeddings, weights, bias and learnt numbers from those of the results."""
+        library, arguments, keep = self.library, self.arguments, []
+        self._set_inputs(bias, values, keep)
+
+        def address(grad: Tensor | None) -> int | None:
+            if grad is None:
+                return None
+            grad = grad.contiguous()
+            keep.append(grad)
+            return grad.data_ptr()
+
+        block = arguments.block
+        zero = torch.zeros_like(others) if grads.others is None else grads.others
+        block.log_sum, block.grad_others = others.data_ptr(), address(zero)
+        block.grad_logit_sum = address(grads.logit_sum)
+        arguments.grad_theta, arguments.grad_value = address(grads.theta), address(grads.value)
+        arguments.grad_x_norm, arguments.grad_w_norm = address(grads.x_norm), address(grads.w_norm)
+        grad_products = scratch_like(self.products)
+        block.grad_products, block.grad_stride = grad_products.data_ptr(), grad_products.stride(0)
+        grad_bias = None if bias is None else torch.empty_like(bias)
+        block.grad_bias = None if grad_bias is None else grad_bias.data_ptr()
+        grad_x = torch.empty_like(self.x) if needs_x else None
+        grad_w = torch.empty_like(self.w) if needs_w else None
+        arguments.grad_x = None if grad_x is None else grad_x.data_ptr()
+        arguments.grad_w = None if grad_w is None else grad_w.data_ptr()
+        library.backward_dense(ctypes.byref(arguments))
+        if grad_x is not None:
+            grad_x.addmm_(grad_products.T, self.w)
+        if grad_w is not None:
+            grad_w.addmm_(grad_products, self.x)
+        names = library.source.learnt_names
+        learnt = dict(zip(names, self._wide[5 * len(self.x) : 5 * len(self.x) + len(names)], strict=True))
+        spec = library.spec
+        own = zip(spec.value_names, values[len(spec.sample_names) :], spec.value_requires_grad, strict=True)
+        numbers = [
+            (learnt[name].to(value.dtype).reshape(value.shape) if name in learnt else torch.zeros_like(value))
+            for name, value, needed in own
+            if needed
+        ]
+        return grad_x, grad_w, grad_bias, numbers
+
+    def _set_inputs(self, bias: Tensor | None, values: Sequence[Tensor], keep: list[Any]) -> None:
+        block = self.arguments.block
+        if bias is not None:
+            bias = bias.contiguous()
+            keep.append(bias)
+            block.bias = bias.data_ptr()
+        block.numbers, block.sample_numbers = pack_numbers(self.library, values, keep)
+
+
+def define_dense(
+    kernels: DenseKernels,
+    spec: KernelSpec,
+    plain_target: bool,
+    y: Tensor,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    *values: Tensor,
+) -> DenseOutputs:
+    """The results of `DenseFunction` for plain autograd."""
+    margin = spec.margin_with(values)
+    x_unit, x_norm = angles.unit_and_norm(x)
+    w_unit, w_norm = angles.unit_and_norm(w)
+    left = x if margin.is_linear and margin.uses_x_norm else x_unit
+    value = left @ (w_unit if spec.divides_by_w_norm else w).T
+    folded = fold_subcenters(spec.subcenters, value, 1)
+    radius = compute_radius(margin, x_norm.unsqueeze(1), w_norm) if spec.has_radius else None
+    z = compute_logits(margin, DotProducts(folded, radius), bias)
+    logit_sum = without_target(z, y, 0.0).sum(1) if spec.with_logit_sum else None
+    others = (
+        without_target(margin.other_loss(z), y, 0.0).sum(1)
+        if margin.one_vs_all
+        else define_non_target_logsumexp(z.T, y.unsqueeze(0))
+    )
+    if plain_target:
+        return DenseOutputs(others, logit_sum, None, None, None, folded.gather(1, y.unsqueeze(1)).squeeze(1))
+    rows = y
+    if spec.subcenters is not None:
+        own = (x_unit @ w_unit.T).detach().view(len(x), -1, spec.rows_per_class)
+        rows = y * spec.rows_per_class + own[torch.arange(len(x)), y].argmax(1)
+    theta = angles.angle_between(x_unit, w_unit.index_select(0, rows))
+    w_kept = w_norm.index_select(0, rows) if margin.uses_w_norm else None
+    return DenseOutputs(others, logit_sum, theta, x_norm if margin.uses_x_norm else None, w_kept, None)
+
+
+@custom_autograd(
+    "speed",
+    "autograd runs some fifty operations on N×C matrices and vectors, each of which costs more than its arithmetic",
+    define_dense,
+)
+class DenseFunction(torch.autograd.Function):
+    """(embeddings, weights, bias, numbers of the margin) → `DenseOutputs`; `kernels` are prepared for these labels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernels: DenseKernels,
+        spec: KernelSpec,
+        plain_target: bool,
+        y: Tensor,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        *values: Tensor,
+    ) -> tuple[Tensor | None, ...]:
+        others, logit_sum = kernels.sum_others(bias, values, spec.with_logit_sum)
+        ctx.kernels, ctx.spec, ctx.plain_target = kernels, spec, plain_target
+        ctx.save_for_backward(y, others, x, w, bias, *values)
+        ctx.set_materialize_grads(False)
+        # Copies: the results become part of this graph, while the kernels keep theirs.
+        if plain_target:
+            return others, logit_sum, None, None, None, kernels.own_value.clone()
+        margin = spec.margin
+        x_norm = kernels.x_norm.clone() if margin.uses_x_norm else None
+        w_norm = kernels.own_w_norm.clone() if margin.uses_w_norm else None
+        return others, logit_sum, kernels.theta.clone(), x_norm, w_norm, None
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor | None) -> Any:
+        y, others, x, w, bias, *values = ctx.saved_tensors
+        spec: KernelSpec = ctx.spec
+        count = len(spec.sample_names)
+        if torch.is_grad_enabled():  # second derivative
+            grads = _define_gradients(ctx, y, (x, w, bias, *values), grad_outputs)
+            return None, None, None, None, *grads
+        with autocast_disabled(x), torch.no_grad():
+            grad_x, grad_w, grad_bias, numbers = ctx.kernels.gradients(
+                bias,
+                values,
+                others,
+                DenseOutputs(*grad_outputs),  # type: ignore[arg-type]
+                ctx.needs_input_grad[4],
+                ctx.needs_input_grad[5],
+            )
+        learnt = iter(numbers)
+        own = [next(learnt) if needed else None for needed in spec.value_requires_grad]
+        return None, None, None, None, grad_x, grad_w, grad_bias, *(None,) * count, *own
+
+
+def _define_gradients(
+    ctx: Any, y: Tensor, saved: Sequence[Tensor | None], grad_outputs: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Differentiable gradients of embeddings, weights, bias and numbers, by plain autograd of the definition."""
+    inputs: list[Any] = [None if t is None else t.view_as(t) for t in saved]
+    results = define_dense(ctx.kernels, ctx.spec, ctx.plain_target, y, *inputs)
+    pairs = [(r, g) for r, g in zip(results, grad_outputs, strict=True) if r is not None and g is not None]
+    pairs = [(r, g) for r, g in pairs if r.requires_grad]
+    variables = [t for t in inputs if t is not None and t.requires_grad]
+    found = iter(
+        torch.autograd.grad(
+            [r for r, _ in pairs], variables, [g for _, g in pairs], create_graph=True, allow_unused=True
+        )
+    )
+    return [next(found) if t is not None and t.requires_grad else None for t in inputs]
+
+
+class NativeHead:
+    """A training step of a small head by native kernels: their state for the embeddings and weights of one call."""
+
+    def __init__(
+        self,
+        embeddings: NormalizedEmbeddings,
+        weight: Tensor,
+        subcenters: Subcenters | None,
+    ) -> None:
+        self.x, self.w, self.subcenters = embeddings.raw, weight, subcenters
+        assert embeddings.safe_norm is not None
+        self._x_norm: Tensor = embeddings.safe_norm
+        self._products: Tensor | None = None
+        self._library: NativeLibrary | None = None
+        self.kernels: DenseKernels | None = None
+        """Prepared for the last labels."""
+        self._x_norm_with_grad: Tensor | None = None
+
+    @classmethod
+    def if_possible(
+        cls,
+        embeddings: NormalizedEmbeddings,
+        weight: Tensor,
+        subcenters: Subcenters | None,
+        setting: CompileSetting,
+    ) -> NativeHead | None:
+        """Return the native head of a training step that can and should have one, otherwise None."""
+        if setting is False or embeddings.safe_norm is None or not torch.is_grad_enabled():
+            return None
+        if not (weight.requires_grad or embeddings.raw.requires_grad) or embeddings.dtype not in REAL_NAMES:
+            return None
+        if not angles.is_reverse_mode_only(weight, "native_head") or not weight.is_contiguous():
+            return None
+        if not compiled.should_compile_dense(setting, len(embeddings) * len(weight), weight.device):
+            return None
+        return cls(embeddings, weight, subcenters)
+
+    def expect(self, margin: Margin, bias: Tensor | None) -> None:
+        """Load the library of a margin."""
+        bare = margin.without_sample_values()
+        spec, _ = KernelSpec.with_numbers(bare, False, self.x.dtype, self.subcenters, True)
+        self._library = compiled.get_dense_library(spec, bias is not None, self.x.dtype)
+
+    def prepare(self, y: Tensor) -> bool:
+        """Compute products, norms and targets unless they are known for these labels; False if kernels cannot."""
+        if self._library is None:
+            return False
+        if self.kernels is not None and self.kernels.labels is y:
+            return True
+        with torch.no_grad():
+            if self._products is None:
+                self._products = torch.mm(self.w, self.x.T)
+            kernels = DenseKernels(self._library, self._products, self.x.detach(), self.w.detach(), self._x_norm)
+            if not kernels.prepare(y):
+                self._library = self.kernels = None
+                return False
+        self.kernels = kernels
+        return True
+
+    def can_split(self, margin: Margin, y: Tensor) -> bool:
+        """True if the kernels have this margin, and are prepared for these labels."""
+        return self.prepare(y)
+
+    def split(self, margin: Margin, y: Tensor, bias: Tensor | None, with_logit_sum: bool) -> SplitLogits:
+        """The target of each sample, and the sums over the other classes."""
+        assert self.kernels is not None
+        spec, values = KernelSpec.with_numbers(margin, with_logit_sum, self.x.dtype, self.subcenters, True)
+        plain_target = margin.takes_target_logit
+        results = DenseOutputs(
+            *DenseFunction.apply(self.kernels, spec, plain_target, y, self.x, self.w, bias, *values)  # type: ignore[no-untyped-call]
+        )
+        own_bias = None if bias is None else bias[y].to(self.x.dtype)
+        target: Target | TargetLogit
+        if plain_target:
+            logit = add_common_bias(margin, margin.s * results.value)
+            target = TargetLogit(logit if own_bias is None else logit + own_bias)
+        else:
+            assert results.theta is not None
+            radius = compute_radius(margin, results.x_norm, results.w_norm)  # type: ignore[arg-type]
+            target = Target(results.theta, radius, own_bias)
+        return SplitLogits(target, results.others, results.logit_sum)
+
+    @property
+    def theta(self) -> Tensor:
+        """θ_y [N] of the last labels, without a gradient."""
+        assert self.kernels is not None
+        return self.kernels.theta
+
+    @property
+    def x_norm(self) -> Tensor:
+        """‖x‖ [N]."""
+        if not torch.is_grad_enabled():
+            return self._x_norm
+        if self._x_norm_with_grad is None:
+            self._x_norm_with_grad = torch.linalg.vector_norm(self.x, dim=-1)
+        return self._x_norm_with_grad
+
+    @property
+    def cosines(self) -> Tensor:
+        """Cosines [N, C], or [N, C·K] of sub-centres, without a gradient."""
+        assert self._products is not None
+        w_norm = torch.linalg.vector_norm(self.w.detach(), dim=-1)
+        return (self._products / (w_norm.unsqueeze(1) * self._x_norm)).T
