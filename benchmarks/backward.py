@@ -57,14 +57,24 @@ def plain_definition(entry: CustomFunction) -> Iterator[None]:
 
 
 def make_head_step(
-    loss: str, backend: str, shape: tuple[int, int, int], trained: bool = False, sample_rate: float = 1.0
+    loss: str,
+    backend: str,
+    shape: tuple[int, int, int],
+    trained: bool = False,
+    sample_rate: float = 1.0,
+    compiles: bool = False,
 ) -> Step:
-    """Forward and backward of a head; `trained` places embeddings close to their class weights."""
+    """Forward and backward of a head; `trained` places embeddings close to their class weights.
+
+    The dense backend has native kernels only if it `compiles`.
+    """
     from widemargin.head.head import Head
 
     samples, dim, classes = shape
     torch.manual_seed(1)
-    head = Head(dim, classes, loss, backend=backend, sample_rate=sample_rate)
+    head = Head(
+        dim, classes, loss, backend=backend, sample_rate=sample_rate, compile=compiles if backend == "dense" else "auto"
+    )
     x, y = torch.randn(samples, dim), torch.randint(classes, (samples,))
     if trained:
         x = head.weight.detach()[y] + 0.2 * dim**-0.5 * x
@@ -107,6 +117,16 @@ USAGES: tuple[Usage, ...] = (
     Usage("Cosines", "arcface, dense 256×512×1000", lambda: make_head_step("arcface", "dense", (256, 512, 1000))),
     Usage("Cosines", "arcface, dense 256×128×1000", lambda: make_head_step("arcface", "dense", (256, 128, 1000))),
     Usage("Cosines", "arcgrad, 100 stacked networks", lambda: make_stack_step("arcgrad(s=5)")),
+    Usage(
+        "DenseFunction",
+        "arcface, native dense 256×128×1000",
+        lambda: make_head_step("arcface", "dense", (256, 128, 1000), compiles=True),
+    ),
+    Usage(
+        "DenseFunction",
+        "arcgrad, native dense 256×128×1000",
+        lambda: make_head_step("arcgrad", "dense", (256, 128, 1000), compiles=True),
+    ),
     Usage(
         "NonTargetLogSumExp",
         "arcface, dense 256×128×1000",

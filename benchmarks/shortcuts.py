@@ -28,6 +28,7 @@ from . import pairs
 from .backward import Step, make_head_step
 
 _PAIRS = "pairs"
+_NATIVE = "native"
 _NAMES = [*SHORTCUTS, "all"]
 _SMALL, _MEDIUM, _LARGE = (256, 512, 10), (256, 128, 1000), (256, 512, 10_000)
 # Loss, backend, shape, and whether embeddings are near their class weights; or a pair loss and its batch.
@@ -38,6 +39,7 @@ STEPS: dict[str, tuple[str, str, tuple[int, int, int], bool]] = {
     "arccos": ("arcgrad", "dense", _MEDIUM, False),
     "log_sum": ("arcface", "dense", _MEDIUM, False),
     "arc_curve": ("arcface", "dense", _SMALL, False),
+    "native_head": ("arcface", _NATIVE, _MEDIUM, False),
     "block_norms": ("arcface", "stream", _LARGE, False),
     "anchor": ("arcface", "stream", _LARGE, False),
     "tiny_angles": ("arcface", "stream", _LARGE, False),
@@ -50,6 +52,8 @@ def make_step(loss: str, backend: str, shape: tuple[int, int, int], trained: boo
     """A training step of a head or of a pair loss."""
     if backend == _PAIRS:
         return pairs.own_step(loss, *pairs.random_batch(shape[0]))
+    if backend == _NATIVE:
+        return make_head_step(loss, "dense", shape, trained, compiles=True)
     return make_head_step(loss, backend, shape, trained)
 
 

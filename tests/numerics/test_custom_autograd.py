@@ -9,8 +9,9 @@ import torch
 import widemargin as wm
 from benchmarks.__main__ import main
 from benchmarks.backward import list_custom_functions, markdown, plain_definition
-from widemargin.head.backends import class_blocks
+from widemargin.head.backends import class_blocks, compiled
 from widemargin.head.backends.base import NormalizedEmbeddings, fill_in_samples
+from widemargin.head.backends.dense import DenseBackend
 from widemargin.head.backends.stream import StreamBackend
 from widemargin.numerics.custom_autograd import CUSTOM_FUNCTIONS
 
@@ -87,7 +88,8 @@ CASES = {
 
 
 def test_every_formula_is_compared_with_its_definition():
-    assert {name for name, entry in FUNCTIONS.items() if entry.definition is not None} == {*CASES, "_StreamFunction"}
+    formulas = {name for name, entry in FUNCTIONS.items() if entry.definition is not None}
+    assert formulas == {*CASES, "_StreamFunction", "DenseFunction"}
 
 
 def derivatives(function, inputs):
@@ -172,6 +174,38 @@ def test_a_streamed_pass_is_its_dense_definition(spec, monkeypatch):
     inputs = (x, weight, bias, scale)
     ours = derivatives(split, inputs)
     with plain_definition(FUNCTIONS["_StreamFunction"]):
+        plain = derivatives(split, inputs)
+    assert_same_derivatives(ours, plain)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not compiled.can_compile(torch.device("cpu")), reason="no C++ compiler")
+@pytest.mark.parametrize("spec", STREAMED)
+def test_a_native_head_is_its_dense_definition(spec):
+    """An embedding on its class weight (θ = 0), one opposite to it (θ = π) and one at a tiny angle among others."""
+    margin = wm.parse(spec).for_num_classes(5)
+    scale = torch.tensor(7.0, dtype=torch.float64)
+    shape = (5, 6) if margin.subcenters is None else (5, margin.subcenters.count, 6)
+    x, weight, y = random(7, 6), random(*shape, seed=1), torch.tensor([0, 1, 2, 3, 4, 0, 1])
+    first = weight if weight.ndim == 2 else weight[:, 0]
+    x[0], x[1], x[2] = first[0] + 1e-3 * random(6, seed=3), 2.0 * first[1], -first[2]
+    bias = random(5, seed=2) if margin.bias else None
+
+    def split(x, weight, bias, scale):
+        used = margin.with_values(s=scale) if "learnable" in spec else margin
+        backend = DenseBackend(NormalizedEmbeddings(x), weight, bias, margin.subcenters, compile_kernels=True)
+        backend.expect(used)
+        used = fill_in_samples(backend, used, y, training=False)
+        found = backend.split(used, y, with_logit_sum=margin.allows_label_smoothing)
+        assert backend.uses_native_kernels
+        logit_sum = found.logit_sum if margin.allows_label_smoothing else None
+        return tuple(
+            part for part in (*found.target, found.others, logit_sum, found.weight_penalty) if part is not None
+        )
+
+    inputs = (x, weight, bias, scale)
+    ours = derivatives(split, inputs)
+    with plain_definition(FUNCTIONS["DenseFunction"]):
         plain = derivatives(split, inputs)
     assert_same_derivatives(ours, plain)
 

@@ -164,7 +164,7 @@ class DenseBackend(Backend):
     @property
     def x_norm(self) -> Tensor:
         """‖x‖ [N]."""
-        if self._native is not None and self._native.kernels is not None:
+        if self._native is not None and self.uses_native_kernels:
             return self._native.x_norm
         return self.embeddings.norm if self._cosines_cache is None else self._cosines_cache.x_norm
 
@@ -220,6 +220,11 @@ class DenseBackend(Backend):
 
     # ---------------------------------------------------------------- the target
 
+    @property
+    def uses_native_kernels(self) -> bool:
+        """True if native kernels did the last work."""
+        return self._native is not None and self._native.kernels is not None
+
     def expect(self, margin: Margin) -> None:
         if self._native is not None:
             self._native.expect(margin, self.bias)
@@ -271,7 +276,7 @@ class DenseBackend(Backend):
         return Target(theta, radius, None if self.bias is None else self.bias[y].to(theta.dtype))
 
     def split(self, margin: Margin, y: Tensor, with_logit_sum: bool = False) -> SplitLogits:
-        if self._native is not None and self._native.can_split(margin, y):
+        if self._native is not None and self._native.prepare(y):
             logits = self._native.split(margin, y, self.bias, with_logit_sum)
             return self._with_weight_penalty(margin, logits)
         z = self.logits(margin)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -64,12 +65,15 @@ class KernelSpec:
         learns: bool,
     ) -> tuple[KernelSpec, list[Tensor]]:
         """Return the spec of a margin and the numbers of this call, which get a gradient if `learns`."""
+        if not any(isinstance(value, Tensor) for value in margin.__dict__.values()):
+            return _spec_of_constants(margin, with_logit_sum, subcenters), []
         # Every number of the margin is an input, so that learnable ones get their gradient wherever φ uses them.
         tensors = {n: v for n, v in margin.named_values() if isinstance(v, Tensor) and v.is_floating_point()}
         learnt = {name: value.requires_grad and learns for name, value in tensors.items()}
         names = margin.phi_sample_fields
         # In the working dtype, so that a scale stored in fp64 and one adapted to the batch use the same kernel.
-        values = [value.to(dtype) for value in (*(getattr(margin, n) for n in names), *tensors.values())]
+        samples = (torch.as_tensor(getattr(margin, name), dtype=dtype) for name in names)
+        values = [*samples, *(value.to(dtype) for value in tensors.values())]
         return cls.from_margin(margin, with_logit_sum, learnt, names, subcenters), values
 
     @property
@@ -94,6 +98,11 @@ class KernelSpec:
     def has_radius(self) -> bool:
         """True if norms are multiplied in after φ."""
         return not self.margin.is_linear and (self.margin.uses_x_norm or self.margin.uses_w_norm)
+
+
+@lru_cache(maxsize=64)
+def _spec_of_constants(margin: Margin, with_logit_sum: bool, subcenters: Subcenters | None) -> KernelSpec:
+    return KernelSpec.from_margin(margin, with_logit_sum, {}, margin.phi_sample_fields, subcenters)
 
 
 class Block(NamedTuple):

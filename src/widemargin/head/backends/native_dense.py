@@ -188,7 +188,8 @@ class DenseKernels:
         needs_w: bool,
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, list[Tensor]]:
         """Gradients of embeddings, weights, bias and learnt numbers from those of the results."""
-        library, arguments, keep = self.library, self.arguments, []
+        library, arguments = self.library, self.arguments
+        keep: list[Any] = []
         self._set_inputs(bias, values, keep)
 
         def address(grad: Tensor | None) -> int | None:
@@ -384,8 +385,9 @@ class NativeHead:
     def expect(self, margin: Margin, bias: Tensor | None) -> None:
         """Load the library of a margin."""
         bare = margin.without_sample_values()
-        spec, _ = KernelSpec.with_numbers(bare, False, self.x.dtype, self.subcenters, True)
-        self._library = compiled.get_dense_library(spec, bias is not None, self.x.dtype)
+        spec, values = KernelSpec.with_numbers(bare, False, self.x.dtype, self.subcenters, True)
+        library = compiled.get_dense_library(spec, bias is not None, self.x.dtype)
+        self._library = library if library is not None and library.reads_only_single_numbers(values) else None
 
     def prepare(self, y: Tensor) -> bool:
         """Compute products, norms and targets unless they are known for these labels; False if kernels cannot."""
@@ -402,10 +404,6 @@ class NativeHead:
                 return False
         self.kernels = kernels
         return True
-
-    def can_split(self, margin: Margin, y: Tensor) -> bool:
-        """True if the kernels have this margin, and are prepared for these labels."""
-        return self.prepare(y)
 
     def split(self, margin: Margin, y: Tensor, bias: Tensor | None, with_logit_sum: bool) -> SplitLogits:
         """The target of each sample, and the sums over the other classes."""
@@ -446,4 +444,5 @@ class NativeHead:
         """Cosines [N, C], or [N, C·K] of sub-centres, without a gradient."""
         assert self._products is not None
         w_norm = torch.linalg.vector_norm(self.w.detach(), dim=-1)
-        return (self._products / (w_norm.unsqueeze(1) * self._x_norm)).T
+        cos: Tensor = self._products / (w_norm.unsqueeze(1) * self._x_norm)
+        return cos.T

@@ -62,10 +62,9 @@ def select_backend(
         return "stream" if logits >= MIN_STREAM_LOGITS else "dense"
     if logits >= _UNCOMPILED_STREAM_FACTOR * MIN_STREAM_LOGITS:
         return "stream"
-    # A smaller head on a CPU has native kernels on the dense backend.
-    if (logits >= MIN_STREAM_LOGITS or device.type != "cpu") and compiled.should_compile(
-        compile_kernels, logits, device
-    ):
+    if logits < MIN_STREAM_LOGITS and device.type == "cpu":  # with native kernels of its own
+        return "dense"
+    if compiled.should_compile(compile_kernels, logits, device):
         return "stream"
     can_compile = compiled.effective_setting(compile_kernels) is not False and compiled.can_compile(device)
     return "stream" if logits >= MIN_STREAM_LOGITS and can_compile else "dense"
@@ -73,13 +72,14 @@ def select_backend(
 
 def build_backend(head: Head, embeddings: NormalizedEmbeddings, is_mixed: bool = False) -> Backend:
     """Build the backend of a head for a batch; `is_mixed` if two labellings share it."""
-    head.active_backend = select_backend(
-        head.backend, len(embeddings), head.num_classes, head.weight.device, head.compile_kernels
-    )
-    if head.active_backend == "dense":
+    weight = head.weight
+    selected = select_backend(head.backend, len(embeddings), head.num_classes, weight.device, head.compile_kernels)
+    if head.active_backend != selected:  # setting an attribute of a module takes a hundredth of a small head's step
+        head.active_backend = selected
+    if selected == "dense":
         # Two labels of a mixup share the products of one graph; native kernels have one graph for each label.
         setting = False if is_mixed else head.compile_kernels
-        return DenseBackend(embeddings, head.weight, head.loss_bias(), head.margin.subcenters, setting)
+        return DenseBackend(embeddings, weight, head.loss_bias(), head.margin.subcenters, setting)
     if head.active_backend == "triton":
         backend, head.active_backend = build_triton_backend(
             head, embeddings, lambda: _build_stream_backend(head, embeddings)
