@@ -77,6 +77,7 @@ CASES = {
     "Cosines": [
         (random(6, 4), random(3, 4, seed=1), None, None),
         (with_zero_rows(random(6, 4), 0, 5), with_zero_rows(random(3, 4, seed=1), 2), None, None),
+        (random(6, 9), random(3, 9, seed=1), None, None, torch.tensor([0, 2, 2, 1, 0, 1])),  # with target angles
         (with_zero_rows(random(2, 6, 4), 3), random(2, 3, 4, seed=1), None, None),
         (random(6, 4), random(3, 4, seed=1), random(6, 4).norm(dim=-1), random(3, 4, seed=1).norm(dim=-1)),
         (random(3, 4, seed=1), torch.cat([random(3, 4, seed=1), -random(3, 4, seed=1)]), None, None),  # θ = 0 and π

@@ -38,12 +38,21 @@ from .native_dense import NativeHead
 
 
 def define_cosines(
-    x: Tensor, w: Tensor, known_x_norm: Tensor | None, known_w_norm: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C], for plain autograd."""
+    x: Tensor, w: Tensor, known_x_norm: Tensor | None, known_w_norm: Tensor | None, y: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C], θ_y [N], for plain autograd."""
     x_unit, x_norm = angles.unit_and_norm(x)
     w_unit, w_norm = angles.unit_and_norm(w)
-    return torch.matmul(w_unit, x_unit.mT), x_norm, w_norm
+    cos = torch.matmul(w_unit, x_unit.mT)
+    return cos, x_norm, w_norm, _accurate_target_angles(cos, y)
+
+
+def _accurate_target_angles(cos: Tensor, y: Tensor | None) -> Tensor | None:
+    """θ_y [N] from cosines [C, N]; None without labels, or if a cosine has lost digits of its angle."""
+    if y is None:
+        return None
+    own = cos.gather(0, y.unsqueeze(0)).squeeze(0)
+    return angles.clamped_arccos(own, skip_clamp=True) if angles.is_within(own, angles.MAX_ACCURATE_COSINE) else None
 
 
 @custom_autograd(
@@ -52,27 +61,43 @@ def define_cosines(
     define_cosines,
 )
 class Cosines(torch.autograd.Function):
-    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C]; norms must be moderate or 0.
+    """x [..., N, D], w [..., C, D] → cosines [..., C, N], ‖x‖ [..., N], ‖w‖ [..., C], and θ_y [N] for labels `y` [N] of
+    a single head; norms must be moderate or 0.
 
-    Known norms can be passed in; then none may be 0.
+    Known norms can be passed in; then none may be 0. θ_y is None if a cosine has lost digits of its angle.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, known_x_norm: Tensor | None, known_w_norm: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        known_x_norm: Tensor | None,
+        known_w_norm: Tensor | None,
+        y: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         x_norm, x_inverse = _length_and_inverse(x, known_x_norm)
         w_norm, w_inverse = _length_and_inverse(w, known_w_norm)
         x_inverse, w_inverse = x_inverse.unsqueeze(-2), w_inverse.unsqueeze(-1)
         cos = torch.matmul(w, x.mT).mul_(w_inverse).mul_(x_inverse)
-        ctx.save_for_backward(x, w, cos, x_inverse, w_inverse)
+        theta = _accurate_target_angles(cos, y)
+        ctx.save_for_backward(x, w, cos, x_inverse, w_inverse, y, theta)
         ctx.set_materialize_grads(False)
-        return cos, x_norm, w_norm
+        return cos, x_norm, w_norm, theta
 
     @staticmethod
-    def backward(ctx: Any, grad_cos: Tensor | None, grad_x_norm: Tensor | None, grad_w_norm: Tensor | None) -> Any:
-        x, w, cos, x_inverse, w_inverse = ctx.saved_tensors
+    def backward(
+        ctx: Any,
+        grad_cos: Tensor | None,
+        grad_x_norm: Tensor | None,
+        grad_w_norm: Tensor | None,
+        grad_theta: Tensor | None,
+    ) -> Any:
+        x, w, cos, x_inverse, w_inverse, y, theta = ctx.saved_tensors
         grad_cos = torch.zeros_like(cos) if grad_cos is None else grad_cos
+        if grad_theta is not None:
+            slope = grad_theta / torch.sin(theta)
+            grad_cos = grad_cos.scatter_add(0, y.unsqueeze(0), slope.neg().unsqueeze(0))
         if torch.is_grad_enabled():  # second derivative: the inverse norms are functions again
             x_inverse = _differentiable_inverse(x).unsqueeze(-2)
             w_inverse = _differentiable_inverse(w).unsqueeze(-1)
@@ -89,7 +114,7 @@ class Cosines(torch.autograd.Function):
             grad_x = _matmul_minus(x * (x_along * x_inverse.squeeze(-2)).unsqueeze(-1), pull.mT, w)
         if ctx.needs_input_grad[1]:
             grad_w = _matmul_minus(w * (w_along * w_inverse.squeeze(-1)).unsqueeze(-1), pull, x)
-        return grad_x, grad_w, None, None
+        return grad_x, grad_w, None, None, None
 
 
 def _matmul_minus(subtrahend: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -170,18 +195,24 @@ class DenseBackend(Backend):
 
     # ---------------------------------------------------------------- products, each computed once
 
-    def _cosines(self) -> _CosinesAndNorms:
+    def _cosines(self, y: Tensor | None = None) -> _CosinesAndNorms:
+        """The cosines of all classes, and with labels also the angles of their targets, if these are accurate."""
         if self._cosines_cache is None:
             with torch.set_grad_enabled(self._grad_enabled):
-                self._cosines_cache = self._compute_cosines()
+                self._cosines_cache = self._compute_cosines(y if self.subcenters is None else None)
         return self._cosines_cache
 
-    def _compute_cosines(self) -> _CosinesAndNorms:
+    def _compute_cosines(self, y: Tensor | None) -> _CosinesAndNorms:
         if angles.is_reverse_mode_only(self.weight, "cosines") and self.embeddings.safe_norm is not None:
             w_norm = torch.linalg.vector_norm(self.weight.detach(), dim=-1)
             if angles.are_norms_safe(w_norm):
-                results = Cosines.apply(self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm)  # type: ignore[no-untyped-call]
-                return _CosinesAndNorms(results[0].T, results[1], results[2])
+                labels = y if angles.is_eager_cpu(self.weight, "target_angle") else None
+                cos, x_norm, w_norm, theta = Cosines.apply(  # type: ignore[no-untyped-call]
+                    self.embeddings.raw, self.weight, self.embeddings.safe_norm, w_norm, labels
+                )
+                if theta is not None and y is not None:
+                    self._target_angles_cache = y, theta
+                return _CosinesAndNorms(cos.T, x_norm, w_norm)
         w_unit, w_norm = self._w_unit_and_norm()
         return _CosinesAndNorms(self.embeddings.unit @ w_unit.T, self.embeddings.norm, w_norm)
 
@@ -232,7 +263,7 @@ class DenseBackend(Backend):
     def target_angles(self, y: Tensor) -> Tensor:
         if self._native is not None and not torch.is_grad_enabled() and self._native.prepare(y):
             return self._native.theta
-        self._cosines()  # the first caller is an adaptive margin, whose loss needs them too
+        self._cosines(y)  # the first caller is an adaptive margin, whose loss needs them too
         return self._target_angles(y)
 
     def _target_angles(self, y: Tensor) -> Tensor:
@@ -279,6 +310,8 @@ class DenseBackend(Backend):
         if self._native is not None and self._native.prepare(y):
             logits = self._native.split(margin, y, self.bias, with_logit_sum)
             return self._with_weight_penalty(margin, logits)
+        if not margin.takes_target_logit and Geometry.of(margin).is_cosine:
+            self._cosines(y)
         z = self.logits(margin)
         logits = split_all_logits(margin, z, y, self.target(margin, y), with_logit_sum)
         return self._with_weight_penalty(margin, logits)

@@ -62,7 +62,7 @@ class StackedBackend(Backend):
     def _cosines(self) -> _CosinesAndNorms:
         if self._cosines_cache is None:
             with torch.set_grad_enabled(self._grad_enabled):
-                cos, x_norm, w_norm = Cosines.apply(self._x, self._weight, None, None)  # type: ignore[no-untyped-call]
+                cos, x_norm, w_norm, _ = Cosines.apply(self._x, self._weight, None, None)  # type: ignore[no-untyped-call]
                 cos = fold_subcenters(self.subcenters, cos.transpose(0, 1).contiguous(), 0)
                 self._cosines_cache = _CosinesAndNorms(cos, x_norm, w_norm.T.unsqueeze(2))
         return self._cosines_cache
