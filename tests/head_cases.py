@@ -347,8 +347,6 @@ def is_possible(case: Case) -> bool:
     """Whether a case says something: a conversion to double starts from single, and so on."""
     if case.operation == "double" and case.dtype == "float64":
         return False
-    if case.compiled and case.backend == "dense":
-        return False
     if case.size == "beyond" and "per class" in case.options.values():
         return False  # a spec of twelve thousand numbers; small heads have them
     if case.label_smoothing and case.loss in NO_CROSS_ENTROPY:

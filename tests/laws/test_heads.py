@@ -111,6 +111,13 @@ _LARGE = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_small_heads_with_native_kernels(dtype):
+    """As many cases as losses and variants: the dense backend with the library of each."""
+    run_all(generate_cases(len(_KINDS), 11, backend="dense", compiled=True, dtype=dtype))
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("part", range(40))
 def test_small_heads_in_full(part, plain_kernels):

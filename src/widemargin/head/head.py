@@ -61,11 +61,12 @@ class Head(nn.Module):
         backend: `dense` holds all N×C logits, `stream` processes blocks of classes, `sharded` splits the classes over
             the ranks of `group`, `sampled` uses a random part of them, `triton` (experimental) is `stream` with Triton
             kernels; `auto` picks one of the first two by size (`active_backend` tells which).
-        compile: whether the streaming backend's kernels are compiled, once per loss and dtype, for all batch sizes
-            (`head.compile_kernels`). `"auto"`: from 2²⁰ logits (samples × classes) per step, if there is a C++ compiler
-            (CPU) or Triton (CUDA); True: from 2¹⁶, which `backend="auto"` then streams, with a warning if they cannot
-            be compiled; False: never. The environment variable `WIDEMARGIN_COMPILE` (`auto`, `1`, `0`) overrides it
-            for a whole process. Compiling takes some seconds; the loss is the same.
+        compile: whether kernels are compiled, once per loss and dtype, for all batch sizes (`head.compile_kernels`).
+            `"auto"`: from 2²⁰ logits (samples × classes) per step, and for training steps of the dense backend on a CPU
+            from 2¹⁷, if there is a C++ compiler (CPU) or Triton (CUDA); True: from 2¹⁶, and on the dense backend on a
+            CPU always, with a warning if they cannot be compiled; False: never. The environment variable
+            `WIDEMARGIN_COMPILE` (`auto`, `1`, `0`) overrides it for a whole process. Compiling takes some seconds; the
+            loss is the same.
         sample_rate: fraction of the classes that a training step of a sampled or sharded head uses (Partial FC).
         group: process group of the ranks that train this head together: those that share a sharded head (default: all),
             and those whose batches an adaptive margin uses (default: this process alone; under DDP pass

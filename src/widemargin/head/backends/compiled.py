@@ -3,8 +3,9 @@
 The setting is `Head(compile=…)`, overridden for a whole process by the environment variable `WIDEMARGIN_COMPILE`
 (`auto`, `1` or `0`). On a CPU a kernel is a loop in a C++ library (`native.py`), built once on a machine for a loss and
 a dtype and kept on disk; it serves every batch size, number of classes and embedding dimension. Elsewhere it is
-`torch.compile` of the plain function. Building takes some seconds, so only large heads do it by default. Without a
-compiler, or if it fails, the plain functions do the same work: slower, with the same results up to the last digits.
+`torch.compile` of the plain function. Building takes some seconds, so only heads of many logits do it by default; by
+size alone and not if a library happens to be on disk, so that equal runs have equal digits. Without a compiler, or if
+it fails, the plain functions do the same work: slower, with the same results up to the last digits.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ KernelFunction = Callable[..., Any]
 
 MIN_COMPILE_LOGITS = 1 << 20  # logits per step from which compiling pays off within minutes of training
 MIN_FORCED_COMPILE_LOGITS = 1 << 16  # of blocks, with compile=True; below this a step is all overhead
-MIN_DENSE_COMPILE_LOGITS = 1 << 17  # the same for a head whose logits are one block; with compile=True always
+MIN_DENSE_COMPILE_LOGITS = 1 << 17  # of a training step of the dense backend; with compile=True always
 MAX_KERNELS = 64  # compiled kernels in the cache (least recently used are dropped); a loss has two to four
 _ENVIRONMENT = "WIDEMARGIN_COMPILE"
 

@@ -3,7 +3,8 @@
 The fastest for few classes, twice differentiable, and usable in `torch.func` and `torch.compile`. In eager mode on a
 CPU all cosines are one node of the graph: products divided by norms, which with few classes is far cheaper than unit
 vectors and equally accurate. Classes come first there, so that the samples of a class are contiguous and sums over
-classes run down the columns. Forward mode, `torch.func` and `torch.compile` use the plain graph.
+classes run down the columns. Forward mode, `torch.func` and `torch.compile` use the plain graph. A training step of
+many logits is done by native kernels where they can be built (`native_head.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .base import (
     sum_weight_penalty,
 )
 from .compiled import CompileSetting
-from .native_dense import NativeHead
+from .native_head import NativeHead
 
 
 def define_cosines(
