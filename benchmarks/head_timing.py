@@ -413,7 +413,9 @@ def _measure_step_memory(name: str, shape: tuple[int, int, int], threads: int) -
     samples, dim, classes = shape
     if compiled.should_compile("auto", samples * classes, torch.device("cpu")):
         # The small head warms up the kernels of the large one.
-        compiled.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = 0
+        compiled.MIN_COMPILE_LOGITS = select.MIN_STREAM_LOGITS = compiled.MIN_DENSE_COMPILE_LOGITS = 0
+        is_large = samples * classes * implementation.weights_per_class > select.MAX_NATIVE_PRODUCTS
+        select.MAX_NATIVE_PRODUCTS = 0 if is_large else select.MAX_NATIVE_PRODUCTS
     few = min(classes, 2 * class_blocks.balance_block_rows(classes, class_blocks.max_block_rows(samples, dim)))
     x, y = random_batch(samples, dim, few)
     warm = implementation.make(dim, few)

@@ -24,9 +24,9 @@ from . import classes, import_weights, subcenters
 from .backends.base import Backend, NormalizedEmbeddings, compute_margin_loss, fill_in_samples, logit_with_margin
 from .backends.compiled import CompileSetting, check_compile_setting
 from .backends.dense import DenseBackend
+from .backends.grad_buffer import GradBuffer
 from .backends.select import build_backend, check_backend_options
 from .backends.sharded import ShardedBackend, shard_logits
-from .backends.stream import GradBuffer
 from .backends.triton_source import check_margin
 from .state import MarginState
 

@@ -12,7 +12,7 @@ import torch
 import widemargin as wm
 from stream_cases import C, D, assert_same, batch, gradients, pair
 from widemargin.head.backends import class_blocks, compiled
-from widemargin.head.backends.stream import GradBuffer
+from widemargin.head.backends.grad_buffer import GradBuffer
 
 
 @pytest.fixture

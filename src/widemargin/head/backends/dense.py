@@ -35,6 +35,7 @@ from .base import (
     sum_weight_penalty,
 )
 from .compiled import CompileSetting
+from .grad_buffer import GradBuffer
 from .native_head import NativeHead
 
 
@@ -175,6 +176,7 @@ class DenseBackend(Backend):
         bias: Tensor | None,
         subcenters: Subcenters | None = None,
         compile_kernels: CompileSetting = False,
+        grad_buffer: GradBuffer | None = None,
     ) -> None:
         self.embeddings, self.bias, self.num_classes, self.subcenters = embeddings, bias, len(weight), subcenters
         self.weight = flatten_subcenters(weight).to(embeddings.dtype)  # one cast for target and others
@@ -185,7 +187,7 @@ class DenseBackend(Backend):
         self._w_unit_and_norm_cache: tuple[Tensor, Tensor] | None = None
         self._target_angles_cache: tuple[Tensor, Tensor] | None = None
         self._logits_cache: tuple[Margin, bool, Tensor] | None = None
-        self._native = NativeHead.if_possible(embeddings, self.weight, subcenters, compile_kernels)
+        self._native = NativeHead.if_possible(embeddings, self.weight, subcenters, compile_kernels, grad_buffer)
 
     @property
     def x_norm(self) -> Tensor:

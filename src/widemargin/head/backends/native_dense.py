@@ -26,8 +26,11 @@ from .base import (
     compute_radius,
     fold_subcenters,
 )
+from .grad_buffer import GradBuffer
 from .kernels import KernelSpec
-from .native import BlockArguments, NativeLibrary, count_threads, pack_numbers, scratch_like
+from .native import BlockArguments, NativeLibrary, count_threads, pack_numbers
+
+_MIN_BUFFERED_ENTRIES = 1 << 18  # from here on fresh memory for the gradient of the weights costs more than a search
 
 _pointer, _long = ctypes.c_void_p, ctypes.c_long
 
@@ -77,7 +80,16 @@ class DenseOutputs(NamedTuple):
 class DenseKernels:
     """The products of a batch with all class weights, and what the native calls read and write for one labelling."""
 
-    def __init__(self, library: NativeLibrary, products: Tensor, x: Tensor, w: Tensor, x_norm: Tensor) -> None:
+    def __init__(
+        self,
+        library: NativeLibrary,
+        products: Tensor,
+        x: Tensor,
+        w: Tensor,
+        x_norm: Tensor,
+        grad_buffer: GradBuffer | None = None,
+    ) -> None:
+        self._grad_buffer, self._is_overwritten = grad_buffer, False
         self.library, self.products, self.x, self.w, self.x_norm = library, products, x, w, x_norm
         self.divides_by_x_norm = not (library.spec.margin.is_linear and library.spec.margin.uses_x_norm)
         self.labels: Tensor | None = None
@@ -197,19 +209,22 @@ class DenseKernels:
         block.grad_logit_sum = address(grads.logit_sum)
         arguments.grad_theta, arguments.grad_value = address(grads.theta), address(grads.value)
         arguments.grad_x_norm, arguments.grad_w_norm = address(grads.x_norm), address(grads.w_norm)
-        grad_products = scratch_like(self.products)
-        block.grad_products, block.grad_stride = grad_products.data_ptr(), grad_products.stride(0)
+        # The products become their gradients, in the same memory; a second backward pass computes them again.
+        if self._is_overwritten:
+            torch.mm(self.w, self.x.T, out=self.products)
+        self._is_overwritten = True
+        block.grad_products, block.grad_stride = self.products.data_ptr(), self.products.stride(0)
         grad_bias = None if bias is None else torch.empty_like(bias)
         block.grad_bias = None if grad_bias is None else grad_bias.data_ptr()
         grad_x = torch.empty_like(self.x) if needs_x else None
-        grad_w = torch.empty_like(self.w) if needs_w else None
+        grad_w = self._allocate_grad_w() if needs_w else None
         arguments.grad_x = None if grad_x is None else grad_x.data_ptr()
         arguments.grad_w = None if grad_w is None else grad_w.data_ptr()
         library.backward_dense(ctypes.byref(arguments))
         if grad_x is not None:
-            grad_x.addmm_(grad_products.T, self.w)
+            grad_x.addmm_(self.products.T, self.w)
         if grad_w is not None:
-            grad_w.addmm_(grad_products, self.x)
+            grad_w.addmm_(self.products, self.x)
         names = library.source.learnt_names
         learnt = dict(zip(names, self._wide[5 * len(self.x) : 5 * len(self.x) + len(names)], strict=True))
         spec = library.spec
@@ -220,6 +235,11 @@ class DenseKernels:
             if needed
         ]
         return grad_x, grad_w, grad_bias, numbers
+
+    def _allocate_grad_w(self) -> Tensor:
+        if self._grad_buffer is None or self.w.numel() < _MIN_BUFFERED_ENTRIES:
+            return torch.empty_like(self.w)
+        return self._grad_buffer.allocate_like(self.w)
 
     def _set_inputs(self, bias: Tensor | None, values: Sequence[Tensor], keep: list[Any]) -> None:
         block = self.arguments.block

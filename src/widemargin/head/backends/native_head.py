@@ -14,10 +14,20 @@ from ...numerics import angles
 from . import compiled
 from .base import NormalizedEmbeddings, SplitLogits, Target, TargetLogit, compute_radius
 from .compiled import CompileSetting
+from .grad_buffer import GradBuffer
 from .kernels import KernelSpec
 from .native import NativeLibrary
 from .native_dense import DenseFunction, DenseKernels, DenseOutputs
 from .native_source import REAL_NAMES
+
+
+def is_training_step(embeddings: NormalizedEmbeddings, weight: Tensor) -> bool:
+    """True if this is a call that native kernels can do: eager, on a CPU, with a backward pass, of moderate norms."""
+    if embeddings.safe_norm is None or not torch.is_grad_enabled() or embeddings.dtype not in REAL_NAMES:
+        return False
+    if not (weight.requires_grad or embeddings.raw.requires_grad) or not weight.is_contiguous():
+        return False
+    return angles.is_reverse_mode_only(weight, "native_head")
 
 
 class NativeHead:
@@ -28,7 +38,9 @@ class NativeHead:
         embeddings: NormalizedEmbeddings,
         weight: Tensor,
         subcenters: Subcenters | None,
+        grad_buffer: GradBuffer | None,
     ) -> None:
+        self._grad_buffer = grad_buffer
         self.x, self.w, self.subcenters = embeddings.raw, weight, subcenters
         assert embeddings.safe_norm is not None
         self._x_norm: Tensor = embeddings.safe_norm
@@ -45,17 +57,14 @@ class NativeHead:
         weight: Tensor,
         subcenters: Subcenters | None,
         setting: CompileSetting,
+        grad_buffer: GradBuffer | None = None,
     ) -> NativeHead | None:
         """Return the native head of a training step that can and should have one, otherwise None."""
-        if setting is False or embeddings.safe_norm is None or not torch.is_grad_enabled():
-            return None
-        if not (weight.requires_grad or embeddings.raw.requires_grad) or embeddings.dtype not in REAL_NAMES:
-            return None
-        if not angles.is_reverse_mode_only(weight, "native_head") or not weight.is_contiguous():
+        if setting is False or not is_training_step(embeddings, weight):
             return None
         if not compiled.should_compile_dense(setting, len(embeddings) * len(weight), weight.device):
             return None
-        return cls(embeddings, weight, subcenters)
+        return cls(embeddings, weight, subcenters, grad_buffer)
 
     def expect(self, margin: Margin, bias: Tensor | None) -> None:
         """Load the library of a margin."""
@@ -73,7 +82,9 @@ class NativeHead:
         with torch.no_grad():
             if self._products is None:
                 self._products = torch.mm(self.w, self.x.T)
-            kernels = DenseKernels(self._library, self._products, self.x.detach(), self.w.detach(), self._x_norm)
+            kernels = DenseKernels(
+                self._library, self._products, self.x.detach(), self.w.detach(), self._x_norm, self._grad_buffer
+            )
             if not kernels.prepare(y):
                 self._library = self.kernels = None
                 return False

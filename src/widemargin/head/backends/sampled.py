@@ -19,7 +19,8 @@ from ...losses.margin import Margin, Subcenters
 from ...numerics.custom_autograd import custom_autograd
 from .base import Backend, NormalizedEmbeddings, SplitLogits
 from .compiled import CompileSetting
-from .stream import GradBuffer, StreamBackend
+from .grad_buffer import GradBuffer
+from .stream import StreamBackend
 
 
 def define_rows(weight: Tensor, indices: Tensor) -> Tensor:

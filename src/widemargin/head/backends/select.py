@@ -12,6 +12,7 @@ from . import compiled
 from .base import Backend, NormalizedEmbeddings
 from .compiled import CompileSetting
 from .dense import DenseBackend
+from .native_head import is_training_step
 from .sampled import SampledBackend
 from .sharded import ClassShard, ShardedBackend
 from .stream import StreamBackend
@@ -25,6 +26,8 @@ BACKENDS = ("dense", "stream", "sharded", "sampled", "triton")
 # From this many logits `auto` streams: there the streaming backend has compiled kernels and is faster, and the dense
 # backend holds several copies of the logits.
 MIN_STREAM_LOGITS = compiled.MIN_COMPILE_LOGITS
+# Up to this many products (16 MiB in fp32) a training step on a CPU is faster all at once, in native kernels.
+MAX_NATIVE_PRODUCTS = 1 << 22
 _UNCOMPILED_STREAM_FACTOR = 8  # times as many if nothing can be compiled
 
 
@@ -74,12 +77,14 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings, is_mixed: bool =
     """Build the backend of a head for a batch; `is_mixed` if two labellings share it."""
     weight = head.weight
     selected = select_backend(head.backend, len(embeddings), head.num_classes, weight.device, head.compile_kernels)
+    if selected == "stream" and head.backend == "auto" and not is_mixed and _is_native(head, embeddings):
+        selected = "dense"
     if head.active_backend != selected:  # setting an attribute of a module takes a hundredth of a small head's step
         head.active_backend = selected
     if selected == "dense":
         # Two labels of a mixup share the products of one graph; native kernels have one graph for each label.
         setting = False if is_mixed else head.compile_kernels
-        return DenseBackend(embeddings, weight, head.loss_bias(), head.margin.subcenters, setting)
+        return DenseBackend(embeddings, weight, head.loss_bias(), head.margin.subcenters, setting, head.grad_buffer)
     if head.active_backend == "triton":
         backend, head.active_backend = build_triton_backend(
             head, embeddings, lambda: _build_stream_backend(head, embeddings)
@@ -92,6 +97,14 @@ def build_backend(head: Head, embeddings: NormalizedEmbeddings, is_mixed: bool =
             embeddings, head.shard, head_requires_grad, lambda everyone: _build_stream_backend(head, everyone)
         )
     return _build_stream_backend(head, embeddings)
+
+
+def _is_native(head: Head, embeddings: NormalizedEmbeddings) -> bool:
+    """True if native kernels can do all of this training step at once."""
+    products = len(embeddings) * (head.weight.numel() // head.embedding_dim)
+    if products > MAX_NATIVE_PRODUCTS or not is_training_step(embeddings, head.weight):
+        return False
+    return compiled.should_compile_dense(head.compile_kernels, products, head.weight.device)
 
 
 def _build_stream_backend(head: Head, embeddings: NormalizedEmbeddings) -> Backend:

@@ -1,17 +1,13 @@
 """The streaming backend: blocks of classes, without an N×C matrix or a normalised copy of the weights.
 
 Exact, with three matrix products. `class_blocks.py` has the loop and the storage of the products, `kernels.py` the
-elementwise work and its compiled form. This file has the backend, its autograd function, and `GradBuffer`: the memory
-of the weight gradient, reused in the next step unless something else refers to it. Fresh memory of that size is
-expensive: the system provides it page by page and zeroed, which takes up to a sixth of a step. With `zero_grad()`,
-which drops gradients, the same memory is used in every step. A second derivative is computed densely, by plain
-autograd. The code also runs on a GPU, but has not been tested on one.
+elementwise work and its compiled form, `grad_buffer.py` the memory of the weights' gradient. This file has the backend
+and its autograd function. A second derivative is computed densely, by plain autograd. The code also runs on a GPU, but
+has not been tested on one.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +16,7 @@ from torch import Tensor
 from ...io.errors import InputError
 from ...losses.margin import Margin, Subcenters, add_common_bias
 from ...losses.margins.normface import NormFace
-from ...numerics import angles, torch_compat
+from ...numerics import angles
 from ...numerics.custom_autograd import custom_autograd
 from ...numerics.log_sums import define_non_target_logsumexp, without_target
 from ...numerics.precision import autocast_disabled
@@ -41,55 +37,8 @@ from .base import (
 )
 from .class_blocks import ClassBlocks
 from .compiled import CompileSetting
+from .grad_buffer import GradBuffer
 from .kernels import KernelSpec, safe_reciprocal
-
-_OWN_REFERENCES = 2  # references to the storage object: the attribute, and the argument of getrefcount
-
-
-class GradBuffer:
-    """The storage of the last gradient, reused if no other reference exists. Copies and pickles are empty."""
-
-    def __init__(self) -> None:
-        self.storage: torch.UntypedStorage | None = None
-        self._lock = threading.Lock()  # two threads must not get the same storage
-
-    def allocate_like(self, like: Tensor) -> Tensor:
-        """Return an uninitialised tensor for the gradient of `like`, in the kept storage if that is free."""
-        with self._lock:
-            if self._is_reusable(like):
-                assert self.storage is not None
-                strides = torch.empty(like.shape, device="meta").stride()
-                empty = torch.empty(0, dtype=like.dtype, device=like.device)
-                with torch.no_grad():
-                    return empty.set_(self.storage, 0, like.shape, strides)
-            fresh = torch.empty(like.shape, dtype=like.dtype, device=like.device)
-            if self.storage is None or not self._is_in_use():
-                self.storage = fresh.untyped_storage()
-            return fresh
-
-    def clear(self) -> None:
-        """Release the memory."""
-        with self._lock:
-            self.storage = None
-
-    def _is_reusable(self, like: Tensor) -> bool:
-        if self.storage is None or self._is_in_use() or self.storage.device != like.device:
-            return False
-        return self.storage.nbytes() == like.numel() * like.element_size()
-
-    def _is_in_use(self) -> bool:
-        """True if something else refers to the storage: a tensor in it (a kept gradient, a view, an array of it), or
-        the storage itself, for which torch returns one and the same Python object."""
-        if self.storage is None:
-            return False
-        users = torch_compat.count_storage_users(self.storage)
-        return users is None or users > 1 or sys.getrefcount(self.storage) > _OWN_REFERENCES
-
-    def __deepcopy__(self, memo: Any) -> GradBuffer:
-        return GradBuffer()
-
-    def __reduce__(self) -> Any:
-        return GradBuffer, ()
 
 
 class _StreamOutputs(NamedTuple):
