@@ -63,7 +63,7 @@ def test_a_line_per_epoch_in_a_log(images, tmp_path, capsys):
     assert main(["train", str(images), *WORDS, "--out", str(tmp_path / "run")]) == 0
     header, *said = capsys.readouterr().err.splitlines()
     parts = r"cpu: 39 images to train on, 9 held out, 12 to test; 3 classes"
-    assert re.fullmatch(parts + r"; .* parameters.*; 3 epochs of \d+ steps of 12", header)
+    assert re.fullmatch(parts + r"; .* parameters.*; 3 epochs of \d+ steps of 12 images", header)
     assert [LINE.fullmatch(line)[1] for line in said] == ["1", "2", "3"]
     assert said[-1].endswith(" 0:00:00 left")
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

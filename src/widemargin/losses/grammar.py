@@ -74,9 +74,11 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
     >>> parse_keywords("rand=rand-m9-mstd0.5-inc1, scale=(0.8, 1)", "timm")
     {'rand': 'rand-m9-mstd0.5-inc1', 'scale': (0.8, 1)}
     """
+    if text.strip() and "=" not in text:
+        raise _unnamed_error(where, text)
     call = _parse_literal_expression(f"f({_quote_words(text)})", where, text)
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-        raise InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
+        raise _unnamed_error(where, text)
     options: dict[str, Any] = {}
     for pair in call.keywords:
         if pair.arg is None:
@@ -89,6 +91,10 @@ def parse_keywords(text: str, where: str) -> dict[str, Any]:
             _check_word(node.id, place) if isinstance(node, ast.Name) else _evaluate_literal(node, place, text)
         )
     return options
+
+
+def _unnamed_error(where: str, text: str) -> InputError:
+    return InputError(f"{where}: cannot read {shorten(text)!r}; options are given by name, as in name(option=value)")
 
 
 def _quote_words(text: str) -> str:

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..head.head import Head
-from ..io.errors import InputError, spell_option
+from ..io.errors import InputError
 from ..metrics.angles import AngleMeter, mean_angle
 from ..metrics.confusion import Confusion
 from ..metrics.intervals import MIN_EVENTS
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from .image_inputs import Inputs, Samples
 
 EVAL_BATCH_SIZE = 500
-SELECTION_FARS = ("0.001", "0.01")
-"""False accept rates of the true accept rate that selects `best`: the first one that the held-out pairs resolve."""
-
 _MAX_LOGITS = 1 << 26  # logits of a batch: of very many classes fewer images are evaluated at once
 _MAX_CENTRE_VALUES = 1 << 25  # numbers of all class centres, above which angles are not computed
 
@@ -267,27 +264,3 @@ def format_metrics(metrics: dict[str, Any]) -> str:
         value = "–" if few or metrics[name] is None else f"{metrics[name]:.2f} %"
         said.append(f"{title} {value}" + ("" if ends is None or value == "–" else f" ({ends[0]:.2f} to {ends[1]:.2f})"))
     return ", ".join(said)
-
-
-def selection_metric(metrics: dict[str, Any], select_by: str = "auto") -> float:
-    """The metric that selects the checkpoint `best`.
-
-    >>> tar = {"0.1": 99.0, "0.01": 95.0, "0.001": None}
-    >>> selection_metric({"recall1": 80.0, "tar": tar}), selection_metric({"recall1": 80.0, "tar": tar}, "tar")
-    (80.0, 95.0)
-    """
-    if select_by == "tar":
-        tar = metrics["tar"]
-        found = next((tar[far] for far in SELECTION_FARS if tar.get(far) is not None), None)
-        if found is None:
-            raise InputError(
-                f"{spell_option('select_by', 'tar')}: the held-out images have too few pairs; use "
-                f"{spell_option('select_by', 'recall1')}"
-            )
-        return float(found)
-    return float(metrics[selection_metric_name(metrics) if select_by == "auto" else select_by])
-
-
-def selection_metric_name(metrics: dict[str, Any]) -> str:
-    """The metric that selects by default: accuracy, mAP of several labels, or recall@1 of unseen classes."""
-    return next(name for name in ("top1", "map", "recall1") if name in metrics)

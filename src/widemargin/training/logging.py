@@ -29,8 +29,8 @@ from ..io.progress import ProgressBar, ProgressLines, progress_bar
 from ..io.text import print_stderr
 from ..numerics import distributed
 from .config import TrainConfig
-from .evaluate import selection_metric, selection_metric_name
 from .run_files import check_epoch_line
+from .selection import selection_metric, selection_metric_name
 
 _EVENT_FILE_PATTERN = re.compile(r"events\.out\.tfevents\.(\d{10})\.")  # as TensorFlow, TensorBoard and torch name them
 _MAX_ID_BYTES = 1000  # bytes

@@ -301,8 +301,12 @@ def _backend_options(config: TrainConfig) -> dict[str, Any]:
 
 
 def _check_single_label_losses(losses: Sequence[Loss]) -> None:
-    """Refuse a loss that only takes several labels per sample."""
+    """Refuse a loss that only takes several labels per sample, or numbers."""
     for loss in losses:
+        if isinstance(loss, Criterion) and loss.target_type == "values":
+            raise InputError(
+                f"{loss.name} compares numbers with numbers, but the items have classes; use cross_entropy or a margin"
+            )
         if isinstance(loss, Criterion) and loss.target_type == "answers" and not loss.is_multiclass:
             raise InputError(
                 f"{loss.name} is a binary loss per label, but each item has exactly one label; use cross_entropy, "

@@ -28,7 +28,7 @@ _TRAIN_METRIC_FIELDS = ("train_top1", "train_exact_match", "train_recall1")
 _EPOCH_NUMBER_FIELDS = ("loss", *_TRAIN_METRIC_FIELDS, "knn", "lr", "seconds", "images_per_second", "step")
 
 
-_NOT_IN_NAME = ("data", "model", "loss", "seed", "name", "epochs", "device", "input_size")
+_NOT_IN_NAME = ("data", "model", "loss", "seed", "name", "epochs", "device")
 _MAX_NAME_CHARS = 200  # file systems allow 255 bytes
 
 

@@ -30,7 +30,6 @@ from .config import TrainConfig, format_with_options
 from .dataset_inputs import GivenObjects, as_config
 from .datasets import DATASET_PREFIX, CollateFn
 from .distributed import DEFAULT_TIMEOUT_SECONDS, StopRequest, handle_stop_signals, is_connection_error, lost_rank_error
-from .evaluate import selection_metric
 from .evaluation import verify_pair_files
 from .folder_inputs import read_run_manifest
 from .logging import MetricsLog, ProgressReporter, check_loggers, open_reporter
@@ -39,6 +38,7 @@ from .resume import RunFile, check_same_run, is_run_folder, recorded_data_dir, r
 from .run import Run
 from .run_files import check_no_run, default_run_folder
 from .run_loading import parse_input_spec
+from .selection import selection_far, selection_metric
 from .trainer import Trainer
 
 _NOT_SINGLE_FIGURES = ("angles", "confusion", "intervals", "average_precision")  # keys of their own in the record
@@ -297,7 +297,7 @@ def _run_epoch(
     if config.knn_probe:
         line["knn"] = trainer.probe()
     if val is not None:
-        figure = selection_metric({**metrics, **line}, config.select_by)
+        figure = _selection_figure(trainer, {**metrics, **line})
         is_best, trainer.best = figure > trainer.best, max(trainer.best, figure)
     trainer.plateau.step(line.get("val", {}).get("loss", line["loss"]))
     if log is not None:  # before the checkpoint: a resumed run drops extra lines, but cannot restore a missing one
@@ -315,6 +315,14 @@ def _run_epoch(
                 trainer.save(places / f"epoch-{trainer.epoch:04d}")
             trainer.save(places / "last")
     return True
+
+
+def _selection_figure(trainer: Trainer, metrics: dict[str, Any]) -> float:
+    """The metric of the held-out items by which the run selects `best`."""
+    val, select_by = trainer.inputs.val, trainer.config.select_by
+    if select_by != "tar" or val is None:
+        return selection_metric(metrics, select_by)
+    return selection_metric(metrics, select_by, selection_far(val))
 
 
 def _evaluate_average(trainer: Trainer, folder: Path) -> dict[str, Any]:
@@ -396,7 +404,7 @@ def _evaluate_and_record(trainer: Trainer, folder: Path, command: str | None) ->
         record |= {"intervals": test["intervals"], "evaluation": EVALUATION_VERSION}
     if trainer.inputs.val is not None and config.select_by != "knn":
         metrics = trainer.val_metrics or trainer.evaluate(trainer.inputs.val, flips=False)
-        record["val"] = selection_metric(metrics, config.select_by)
+        record["val"] = _selection_figure(trainer, metrics)
     if config.average_last:
         record["average"] = _evaluate_average(trainer, folder)
     if trainer.rank == 0:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..data.images.timm_transforms import check_rand
 from ..io.errors import InputError, spell_option
 from ..models.grad_checkpointing import enable_grad_checkpointing
 from ..numerics import distributed
@@ -33,6 +34,7 @@ from .knn_probe import knn_probe
 from .logging import EpochProgress, ProgressReporter
 from .model import GivenModule, ModelEMA, ObjectiveFactory, TrainStep, build_margin_model
 from .optim import PlateauScheduler, build_optimizer, clip_gradients, learning_rate, set_lr
+from .selection import check_images_to_select_by, check_metric_to_select_by
 from .sharding import class_shards, exclude_from_ddp, local_classes
 from .trainer_checkpoint import load_init_weights, restore_checkpoint, save_checkpoint
 
@@ -87,12 +89,9 @@ class Trainer:
         if class_counts is not None:  # counts at the start of the run, so that its loss does not change
             self.inputs.class_counts = class_counts
         self.steps_per_epoch = len(self.inputs.batches)  # first, because it fails if a batch cannot be filled
-        if config.select_by != "auto" and self.inputs.val is None:
-            raise InputError(
-                f"{spell_option('select_by', config.select_by)} needs held-out images: give "
-                f"{spell_option('val_classes')}, "
-                f"{spell_option('val_fraction')}, or val in Python"
-            )
+        check_images_to_select_by(config, self.inputs)
+        if not isinstance(self.inputs, DatasetInputs):
+            check_rand(self.inputs.augment)  # before the first image is decoded
         notes = self.inputs.notes
         if not isinstance(self.inputs, DatasetInputs) or self.inputs.sampler is None:
             notes += self.inputs.batch_size_notes()
@@ -106,6 +105,7 @@ class Trainer:
             module=None if given.model is None else GivenModule(given.model, self.inputs.example, given.at),
             steps_per_epoch=self.steps_per_epoch,
         )
+        check_metric_to_select_by(config, self.inputs, self.model.objective.has_logits)
         self.initial_non_finite = checkpoint.non_finite_names(checkpoint.local_state_dict(self.model))  # such as a mask
         if not resume:
             self.inputs.whiten_backbone(self.model)
@@ -252,10 +252,9 @@ class Trainer:
         size = f"{format_count(count)} parameters" + (f" and {format_count(frozen)} frozen" if frozen else "")
         per_epoch = f"{self.steps_per_epoch:,} step{'' if self.steps_per_epoch == 1 else 's'}"
         steps = f"{config.epochs:,} epoch{'' if config.epochs == 1 else 's'} of {per_epoch}"
-        if self.step:
-            steps += f", {self.step:,} steps done"
+        done = f"; {self.step:,} steps done" if self.step else ""
         head = f"{self.fabric.device}{processes}: {', '.join(parts)}; {len(inputs.class_names):,} classes"
-        return f"{head}; {size}; {steps} of {inputs.batch_size:,}"
+        return f"{head}; {size}; {steps} of {inputs.batch_size:,} {items}{done}"
 
     @property
     def train_metric(self) -> str:

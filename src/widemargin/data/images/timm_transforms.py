@@ -29,7 +29,7 @@ from ...io.errors import InputError, spell_option
 from ...io.worker_pool import block_sigint, end_with_parent, hide_main_module
 from .augment import Augment
 from .decode import ImageFile, read_image
-from .rand_augment import patch_posterize
+from .rand_augment import patch_posterize, rand_augment
 
 
 def timm_transform_options(augment: Augment) -> dict[str, Any]:
@@ -63,6 +63,14 @@ def make_timm_transform(augment: Augment) -> Callable[[Image.Image], Tensor]:
     except (AssertionError, KeyError, ValueError):
         raise InputError(f"timm cannot read rand={augment.rand!r}; write it like rand-m9-mstd0.5-inc1") from None
     return transform
+
+
+def check_rand(augment: Augment) -> None:
+    """Raise InputError if `rand` cannot be read, before the first image is."""
+    if augment.rand and augment.timm:
+        make_timm_transform(augment)
+    elif augment.rand:
+        rand_augment(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), augment.rand, 0, interpolation=augment.interpolation)
 
 
 def _import_timm(module: str) -> Any:
