@@ -60,6 +60,29 @@ def load(
     return found.to(device)
 
 
+def load_run(folder: str | Path, checkpoint: str = "last", *, device: str | None = None) -> Run:
+    """Load a folder that holds a run, as the commands do; another kind is an error that says what it is."""
+    check_kind(folder, "run")
+    run: Run = load(folder, checkpoint, device=device)
+    return run
+
+
+def load_gallery(folder: str | Path) -> Gallery:
+    """Open a folder that holds a gallery; another kind is an error that says what it is."""
+    check_kind(folder, "gallery")
+    gallery: Gallery = load(folder)
+    return gallery
+
+
+def check_kind(folder: str | Path, expected: str) -> None:
+    """Raise InputError if a folder holds something known that is not of the `expected` kind."""
+    kind = folder_kind(folder)
+    if kind != expected and kind in _KIND_NAMES:
+        raise InputError(
+            f"{folder}: holds {_KIND_NAMES[kind]}, but {_KIND_NAMES[expected]} is needed here{_KIND_HINTS[kind]}"
+        )
+
+
 def folder_kind(folder: str | Path) -> str:
     """Return the kind of a folder as its JSON file says: `run`, `gallery` or `table_model`."""
     return _read_kind(Path(folder) / _metadata_name(Path(folder)))
@@ -113,6 +136,14 @@ def _load_gallery(folder: Path, name: str, checkpoint: str, **options: Any) -> G
 
     return Gallery(folder, lambda: load(folder / MODEL_FOLDER, **options))
 
+
+_KIND_NAMES = {"run": "a run", "gallery": "a gallery", _TABLE_MODEL: "the model of a table"}
+_KIND_HINTS = {
+    "run": "; widemargin gallery create makes a gallery with it",
+    "gallery": f"; its model is in the folder {MODEL_FOLDER} in it",
+    _TABLE_MODEL: "; only widemargin predict takes it",
+}
+"""What can be done with a folder of this kind where another one is needed."""
 
 _LOADERS: dict[str, Callable[..., Any]] = {
     "run": _load_run,

@@ -387,3 +387,46 @@ def test_help_holds_every_word_of_every_option():
         for action in found._actions:
             help_text = "" if action.help == argparse.SUPPRESS else action.help or ""
             assert re.sub(r"\s+", "", help_text) in shown, (words, action.dest)
+
+
+# ---------------------------------------------------------------- folders of another kind
+
+
+@pytest.fixture(scope="module")
+def table_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "iris-model"
+    widemargin.fit("iris", out=folder, quiet=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "export {} --onnx x.onnx",
+        "embed {} iris --out x.npz",
+        "verify {} a.png b.png",
+        "calibrate {}",
+        "evaluate {}",
+        "outliers {}",
+        "report {}",
+        "gallery create people --model {} photos",
+        "gallery list {}",
+        "identify {} a.png",
+    ],
+)
+def test_a_folder_of_another_kind_is_named_and_refused(words, table_model, tmp_path, monkeypatch, capsys):
+    done = run_here(main, words.format(table_model).split(), tmp_path, monkeypatch, capsys)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert str(table_model) in line
+    assert "table" in line
+
+
+def test_an_unexpected_word_points_to_the_help_of_its_command(tmp_path, monkeypatch, capsys):
+    done = run_here(main, ["curves", "arcface"], tmp_path, monkeypatch, capsys)
+    assert done.returncode == 2
+    assert "'arcface' (see widemargin curves --help)" in done.stderr
+    shards = [f"train-{k:04d}.tar" for k in range(4)]  # as a shell writes train-{0000..0003}.tar
+    done = run_here(main, ["train", *shards, "fast", "softmax"], tmp_path, monkeypatch, capsys)
+    assert done.returncode == 2
+    assert "quotes" in done.stderr

@@ -77,8 +77,9 @@ def run_evaluate(options: argparse.Namespace) -> None:
     """Print the metrics, and write them with the confusion matrix to `evaluation.json`."""
     import shlex
 
-    from ..loading import evaluate
+    from ..loading import check_kind, evaluate
 
+    check_kind(options.folder, "run")
     found = evaluate(
         options.folder,
         protocol=options.protocol,
@@ -92,6 +93,7 @@ def run_evaluate(options: argparse.Namespace) -> None:
     )
     for line in (*found.notes, *found.lines):
         print_escaped(line)
+    print_checkpoint_note(options.folder, options.checkpoint)
     paths = found.write(options.folder, command=shlex.join(["widemargin", *options.argv]))
     print_escaped(f"wrote {' and '.join(map(str, paths))}")
 
@@ -108,6 +110,14 @@ def add_model_arguments(parser: argparse.ArgumentParser, *, batches: bool = True
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR_HELP)
 
 
+def print_checkpoint_note(folder: str, name: str) -> None:
+    """Say on standard error that the run has a checkpoint `best`, where the one used is `last` of another epoch."""
+    from ..training.run_loading import describe_best_checkpoint
+
+    if name == "last" and (note := describe_best_checkpoint(folder)):
+        print_escaped(note, to_stderr=True)
+
+
 def positive_integer(text: str) -> int:
     """A number of at least 1, for argparse."""
     if not text.isdecimal() or len(text) > 9 or int(text) < 1:
@@ -121,7 +131,7 @@ def run_predict(options: argparse.Namespace) -> None:
 
     from ..export.embeddings import find_image_files
     from ..io.errors import InputError
-    from ..loading import folder_kind, load
+    from ..loading import folder_kind, load, load_run
 
     if folder_kind(options.folder) == "table_model":
         from .fit import run_predict_table
@@ -132,7 +142,7 @@ def run_predict(options: argparse.Namespace) -> None:
         raise InputError(f"--out and --embeddings are for the model of a table; {options.folder} is a run")
     if options.top is not None and options.top < 1:
         raise InputError(f"--top must be at least 1, got {options.top}")
-    run = load(options.folder, options.checkpoint, device=options.device)
+    run = load_run(options.folder, options.checkpoint, device=options.device)
     top = 3 if options.top is None and not run.is_multilabel else options.top
     chance = 0.5 if options.threshold is None and run.is_multilabel else options.threshold
     rejection = run.rejection_threshold(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..io.text import print_escaped
-from .evaluate import add_model_arguments
+from .evaluate import add_model_arguments, print_checkpoint_note
 
 
 def add_embed_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +58,11 @@ def run_embed(options: argparse.Namespace) -> None:
     from pathlib import Path
 
     from ..export.embeddings import check_embeddings_file, embed_images, save_embeddings
-    from ..loading import load
+    from ..loading import load_run
 
     check_embeddings_file(Path(options.out))
     found = embed_images(
-        load(options.folder, options.checkpoint, device=options.device),
+        load_run(options.folder, options.checkpoint, device=options.device),
         options.data,
         options.data_dir,
         batch_size=options.batch_size,
@@ -76,21 +76,22 @@ def run_embed(options: argparse.Namespace) -> None:
 def run_export(options: argparse.Namespace) -> None:
     """Write the requested files."""
     from ..io.errors import InputError
-    from ..loading import load
+    from ..loading import load_run
 
     if not (options.onnx or options.safetensors or options.hub):
         raise InputError("export: no output given; use --onnx FILE, --safetensors FILE or --hub DIR")
-    run = load(options.folder, options.checkpoint)
+    run = load_run(options.folder, options.checkpoint)
     lines = run.export(onnx=options.onnx, safetensors=options.safetensors, hub=options.hub, licence=options.licence)
     for line in lines:
         print_escaped(line)
+    print_checkpoint_note(options.folder, options.checkpoint)
 
 
 def run_verify(options: argparse.Namespace) -> None:
     """Print cosine, angle and the decision."""
-    from ..loading import load
+    from ..loading import load_run
 
-    found = load(options.folder, options.checkpoint, device=options.device).verify(
+    found = load_run(options.folder, options.checkpoint, device=options.device).verify(
         *options.images, threshold=options.threshold, target_far=options.target_far, data_dir=options.data_dir
     )
     for note in found.notes:

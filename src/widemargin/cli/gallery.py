@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from ..io.text import print_escaped
+from .evaluate import print_checkpoint_note
 
 
 def add_calibrate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,11 +81,12 @@ def add_identify_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_calibrate(options: argparse.Namespace) -> None:
     """Fit, store and print the thresholds."""
-    from ..loading import load
+    from ..loading import load_run
 
-    found = load(options.folder, options.checkpoint).calibrate(options.images, data_dir=options.data_dir)
+    found = load_run(options.folder, options.checkpoint).calibrate(options.images, data_dir=options.data_dir)
     for line in found.describe():
         print_escaped(line)
+    print_checkpoint_note(options.folder, options.checkpoint)
 
 
 def run_gallery(options: argparse.Namespace) -> int:
@@ -94,10 +96,10 @@ def run_gallery(options: argparse.Namespace) -> int:
 
 
 def _create(options: argparse.Namespace) -> int:
-    from ..loading import load
+    from ..loading import load_run
     from ..recognition.gallery import Gallery
 
-    gallery = Gallery.create(options.gallery, load(options.model, options.checkpoint), reduce=options.reduce)
+    gallery = Gallery.create(options.gallery, load_run(options.model, options.checkpoint), reduce=options.reduce)
     if gallery.calibration is None:
         print_escaped(
             "the model has no calibration, so identify will need --threshold; widemargin calibrate fits one",
@@ -108,12 +110,12 @@ def _create(options: argparse.Namespace) -> int:
 
 def _add(options: argparse.Namespace) -> int:
     from ..io.errors import InputError
-    from ..loading import load
+    from ..loading import load_gallery
 
     if options.more and options.identity is None:
         raise InputError("gallery add: several images are given without --identity NAME")
     images = options.images if options.identity is None else {options.identity: [options.images, *options.more]}
-    return _enrol(load(options.gallery), images, options)
+    return _enrol(load_gallery(options.gallery), images, options)
 
 
 def _enrol(gallery: Any, images: Any, options: argparse.Namespace) -> int:
@@ -136,18 +138,18 @@ def _enrol(gallery: Any, images: Any, options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from ..loading import load
+    from ..loading import load_gallery
 
-    gallery = load(options.gallery)
+    gallery = load_gallery(options.gallery)
     count = gallery.remove(options.identity, source=options.image)
     print_escaped(f"removed {count:,} images of {options.identity}: {gallery!r}")
     return 0
 
 
 def _list(options: argparse.Namespace) -> int:
-    from ..loading import load
+    from ..loading import load_gallery
 
-    gallery = load(options.gallery)
+    gallery = load_gallery(options.gallery)
     if options.images:
         for entry in gallery.entries:
             print_escaped(f"{entry.identity}\t{entry.source}")
@@ -159,10 +161,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from ..loading import load
+    from ..loading import load_gallery
     from ..recognition.outliers import check_gallery, write_outlier_page
 
-    report = check_gallery(load(options.gallery))
+    report = check_gallery(load_gallery(options.gallery))
     for line in (*report.problems, *report.describe(options.top)):
         print_escaped(line)
     if options.out:
@@ -173,12 +175,12 @@ def _check(options: argparse.Namespace) -> int:
 
 def run_identify(options: argparse.Namespace) -> None:
     """Print a line per image, and write all matches on request."""
-    from ..loading import load
+    from ..loading import load_gallery
     from ..recognition.outliers import check_rows_file, write_rows
 
     if options.out:
         check_rows_file(options.out)
-    gallery = load(options.gallery)
+    gallery = load_gallery(options.gallery)
     gallery.use_backend(options.search)
     found = gallery.identify(
         options.images, top=options.top, threshold=options.threshold, target_far=options.target_far

@@ -23,15 +23,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Print the most suspicious images, and write them on request."""
-    from ..loading import load
-    from ..recognition.outliers import check_rows_file, write_outlier_page, write_outlier_table
+    from ..loading import load_run
+    from ..recognition.outliers import check_rows_file, describe_scores, write_outlier_page, write_outlier_table
     from ..training.outliers import find_outliers
 
     if options.csv:
         check_rows_file(options.csv)
-    found = find_outliers(load(options.folder, options.checkpoint), by=options.score, data_dir=options.data_dir)
-    for one in found[: options.top]:
-        print_escaped(str(one))
+    found = find_outliers(load_run(options.folder, options.checkpoint), by=options.score, data_dir=options.data_dir)
+    for line in (describe_scores(found), *map(str, found[: options.top])):
+        print_escaped(line)
     if options.out:
         write_outlier_page(options.out, found[: options.top], f"Outliers of {options.folder}")
         print_escaped(f"wrote {options.out}")

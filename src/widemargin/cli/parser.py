@@ -150,7 +150,8 @@ def run_command_line(
             subparser.error(explain_unknown_option(name, subparser, build_parser))
         options, unknown = top.parse_known_args(words)
         if unknown:
-            top.error(f"unexpected argument {shorten(unknown[0])!r}")
+            hint = "; put a pattern of shards in quotes" if sum(word.endswith(".tar") for word in words) > 1 else ""
+            subparser.error(f"unexpected argument {shorten(unknown[0])!r}{hint}")
         if getattr(options, "run", None) is None:
             top.print_help()
             return 0

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Serve until interrupted."""
     from ..io.errors import InputError, option_style
-    from ..loading import load
+    from ..loading import load_gallery
 
     try:
         from ..serve.app import serve_gallery
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> None:
         raise InputError(f'serve needs {error.name}: pip install "widemargin[serve]"') from None
     if not 1 <= options.port <= 65535:
         raise InputError(f"--port must be from 1 to 65535, got {options.port}")
-    gallery = load(options.gallery)
+    gallery = load_gallery(options.gallery)
     with option_style(command_line=False):  # its clients send JSON with the names of Python
         serve_gallery(
             gallery,

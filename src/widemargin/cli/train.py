@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> None:
     from ..io.resources import keep_freed_memory
     from ..training.evaluate import format_metrics
     from ..training.evaluation import describe_pair_files
+    from ..training.image_inputs import describe_skipped_images
     from ..training.logging import is_main_process
     from ..training.train import train
 
@@ -97,6 +98,8 @@ def run(options: argparse.Namespace) -> None:
             print_escaped(f"average of epochs {first} to {last}: {averaged}")
         for line in describe_pair_files(trained.record.get("pairs", {})):
             print_escaped(line)
+        if (skipped := trained.record.get("skipped_images", {})).get("count"):
+            print_escaped(f"{describe_skipped_images(skipped)}")
         print_escaped(f"wrote {trained.folder}")
 
 

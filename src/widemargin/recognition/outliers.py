@@ -58,6 +58,19 @@ class Outlier:
         return f"{self.source or self.label}: labelled {self.label}, nearest other {self.nearest or '–'} ({said})"
 
 
+def describe_scores(outliers: Sequence[Outlier]) -> str:
+    """A line that says how to read the scores: how many images are nearer to another class than to their own.
+
+    >>> describe_scores([Outlier("ann", "1.png", {"gap": 4.0}), Outlier("ann", "2.png", {"gap": -30.0})])
+    '2 training images, 1 nearer to another class (gap above 0); the most suspicious first'
+    """
+    nearer = sum(one.scores["gap"] > 0 for one in outliers)
+    return (
+        f"{len(outliers):,} training images, {nearer:,} nearer to another class (gap above 0); "
+        "the most suspicious first"
+    )
+
+
 def class_outlier_scores(x: Tensor, y: Tensor, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """Scores [N] by name of embeddings [N, D] with labels [N] against class weights [C, D] or [C, K, D].
 
@@ -112,7 +125,8 @@ class GalleryCheck:
     def describe(self, top: int) -> list[str]:
         """Lines for people."""
         lines = [
-            f"{len(self.outliers):,} images with others of their identity, {self.num_suspicious:,} nearer to another"
+            f"{len(self.outliers):,} images with others of their identity, {self.num_suspicious:,} nearer to another "
+            "(gap above 0)"
         ]
         return lines + [str(one) for one in self.outliers[:top]]
 

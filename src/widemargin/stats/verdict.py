@@ -86,12 +86,12 @@ correction, adjusted p = 4.08e-05). softmax is not significantly worse.
     ahead = f"{best[0]} is ahead" if len(best) > 1 else "is ahead"
     largest = max(p[name] for name in worse)
     sentence = (
-        f"{_describe_leaders(best, place)} on this set and {ahead} of {_join_names(worse)} "
+        f"{_describe_leaders(best, place)} on this set and {ahead} of {join_names(worse)} "
         f"({test}, adjusted p {'=' if len(worse) == 1 else '≤'} {largest:.3g})."
     )
     level = [name for name in p if name not in worse and name not in best]
     if level:
-        sentence += f" {_join_names(level)} {'is' if len(level) == 1 else 'are'} not significantly worse."
+        sentence += f" {join_names(level)} {'is' if len(level) == 1 else 'are'} not significantly worse."
     return Verdict(best, worse, smallest, sentence, "ahead")
 
 
@@ -183,30 +183,29 @@ def _describe_claims(best: tuple[str, ...], by_nemenyi: list[str], by_wilcoxon: 
     if not by_nemenyi and not by_wilcoxon:
         return f"but neither Nemenyi's test nor Wilcoxon's with Holm's correction separates {it} from any other"
     if by_nemenyi == by_wilcoxon:
-        return (
-            f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test and by Wilcoxon's with Holm's correction"
-        )
+        return f"and {who} ahead of {join_names(by_nemenyi)} by Nemenyi's test and by Wilcoxon's with Holm's correction"
     if not by_wilcoxon:
         return (
-            f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test; "
+            f"and {who} ahead of {join_names(by_nemenyi)} by Nemenyi's test; "
             f"Wilcoxon's with Holm's correction separates {it} from none"
         )
     if not by_nemenyi:
         return (
-            f"and {who} ahead of {_join_names(by_wilcoxon)} by Wilcoxon's test with Holm's correction; "
+            f"and {who} ahead of {join_names(by_wilcoxon)} by Wilcoxon's test with Holm's correction; "
             f"Nemenyi's separates {it} from none"
         )
     return (
-        f"and {who} ahead of {_join_names(by_nemenyi)} by Nemenyi's test and "
-        f"of {_join_names(by_wilcoxon)} by Wilcoxon's with Holm's correction"
+        f"and {who} ahead of {join_names(by_nemenyi)} by Nemenyi's test and "
+        f"of {join_names(by_wilcoxon)} by Wilcoxon's with Holm's correction"
     )
 
 
 def _describe_leaders(best: tuple[str, ...], what: str) -> str:
-    return f"{best[0]} has {what}" if len(best) == 1 else f"{_join_names(best)} share {what}"
+    return f"{best[0]} has {what}" if len(best) == 1 else f"{join_names(best)} share {what}"
 
 
-def _join_names(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Names as a sentence lists them: `a, b and c`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -28,7 +28,7 @@ from ..io.errors import InputError, format_value
 from ..io.tensor_files import SafetensorsFile, all_finite, clone_contiguous, not_finite_error, read_safetensors_header
 
 _SHA256_FILE = "sha256.json"
-_MODEL_FILE, _TRAINING_FILE, _STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
+_MODEL_FILE, _TRAINING_FILE, STATE_FILE = "model.safetensors", "training.safetensors", "state.json"
 _SIZE_SLACK_BYTES = 64 << 20  # bytes for names and numbers in addition to the tensors
 _MAX_OPTIMIZER_STATE_RATIO = 8  # times the model: two moments of an optimizer, one average, and some slack
 
@@ -50,7 +50,7 @@ def save(
         fresh.mkdir(parents=True)
         save_file(clone_contiguous(model), fresh / _MODEL_FILE)
         save_file(clone_contiguous(training), fresh / _TRAINING_FILE)
-        (fresh / _STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+        (fresh / STATE_FILE).write_text(json.dumps(state, indent=1), encoding="utf-8")
         sums = {path.name: _sha256(path) for path in sorted(fresh.iterdir())}
         (fresh / _SHA256_FILE).write_text(json.dumps(sums, indent=1), encoding="utf-8")
         for path in fresh.iterdir():
@@ -182,12 +182,12 @@ def _inspect_folder(folder: Path) -> CheckpointFiles:
     try:
         sums = bounded.read_json(folder / _SHA256_FILE) if os.path.lexists(folder / _SHA256_FILE) else {}
         for name, wanted in sums.items():
-            if name not in (_MODEL_FILE, _TRAINING_FILE, _STATE_FILE):  # each is read whole; many take hours
+            if name not in (_MODEL_FILE, _TRAINING_FILE, STATE_FILE):  # each is read whole; many take hours
                 raise ValueError(f"{_SHA256_FILE} names {format_value(name)}, which is not a file of a checkpoint")
             if _sha256(folder / name) != wanted:
                 raise ValueError(f"the SHA-256 of {name} has changed since it was written")
         model, training = (read_safetensors_header(folder / name) for name in (_MODEL_FILE, _TRAINING_FILE))
-        state = bounded.read_json(folder / _STATE_FILE)
+        state = bounded.read_json(folder / STATE_FILE)
         if not isinstance(state, dict):
             raise ValueError("state.json is not a mapping")
     except FileNotFoundError as error:

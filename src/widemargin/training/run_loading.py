@@ -12,7 +12,7 @@ from torch import nn
 
 from ..export import hub as hub_files
 from ..io import bounded
-from ..io.errors import InputError
+from ..io.errors import InputError, spell_option
 from ..io.tensor_files import SafetensorsFile, read_safetensors_header
 from . import checkpoint, run_files
 from .config import TrainConfig
@@ -49,6 +49,21 @@ def load_run(
     )
 
 
+def describe_best_checkpoint(folder: str | Path) -> str:
+    """A line on the checkpoint `best` of a run folder where it is of another epoch than `last`, or nothing."""
+    places = Path(folder) / "checkpoints"
+    try:
+        best, last = (bounded.read_json(places / name / checkpoint.STATE_FILE)["epoch"] for name in ("best", "last"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    if best == last:
+        return ""
+    return (
+        f"note: this is the checkpoint last, after epoch {last}; best, selected by the held-out images, is that of "
+        f"epoch {best}: {spell_option('checkpoint', 'best')}"
+    )
+
+
 def load_hub_run(
     folder: Path,
     objective_factory: ObjectiveFactory | None = None,
@@ -74,6 +89,8 @@ def read_hub_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     path = folder / hub_files.METADATA_FILE
     try:
         metadata = bounded.read_json(path)
+        if (kind := metadata.get("kind", "run")) != "run":
+            raise InputError(f"{folder}: holds a {kind}, not a run")
         if metadata["format"] != hub_files.FORMAT_VERSION:
             raise InputError(f"{path}: format {metadata['format']!r} is not known to this version")
         return TrainConfig.from_json(json.dumps(metadata["run"]), str(path)), metadata

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..metrics.classification import METRICS, Metric
+from ..stats.verdict import join_names
 
 if TYPE_CHECKING:
     from ..tabular.comparison import Comparison, DatasetComparison
@@ -117,13 +118,13 @@ def baseline_notes(comparison: Comparison) -> list[str]:
         for result in one.baselines:
             if len(result.folds) < len(one.results[0].folds):
                 fewer.setdefault(len(result.folds), []).append(result.loss)
-        phrases = [f"{' and '.join(names)}: the first {count} of these folds" for count, names in fewer.items()]
+        phrases = [f"{join_names(names)}: the first {count} of these folds" for count, names in fewer.items()]
         capped: dict[int, list[str]] = {}
         for result in one.baselines:
             if "fit_rows" in result.settings:
                 capped.setdefault(result.settings["fit_rows"], []).append(result.loss)
         phrases += [
-            f"{' and '.join(names)}: fitted to {rows} rows of every training part" for rows, names in capped.items()
+            f"{join_names(names)}: fitted to {rows} rows of every training part" for rows, names in capped.items()
         ]
         for phrase in phrases:
             datasets_by_phrase.setdefault(phrase, []).append(one.set)

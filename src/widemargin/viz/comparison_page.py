@@ -232,7 +232,7 @@ def _result_table_sections(comparison: Comparison) -> list[str]:
     if len(comparison.sets) == 1:
         if comparison.sets[0].has_statement:
             explained.append("Adjusted p: against the best, of that test.")
-            explained.append("A fold is won by everybody whom no other method beats in it.")
+            explained.append("A fold is won by every method that no other beats in it.")
         return [page.heading("The numbers", " ".join([*explained, *fit])), _dataset_table(comparison.sets[0])]
     rows = [[(one.set, ""), *(_score_cell(r, one) for r in one.results)] for one in comparison.sets]
     together = comparison.across_datasets

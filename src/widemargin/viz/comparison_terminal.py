@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..tabular.results import Result
 
 MARKS_LEGEND = f"{BEST_MARK}: best; {NOT_WORSE_MARK}: not significantly worse (corrected resampled t-test, Holm, 5 %)"
-FOLDS_WON_NOTE = "; a fold is won by everybody whom no other beats in it"
+FOLDS_WON_NOTE = "; a fold is won by every method that no other beats in it"
 TRAIN_ACCURACY_NOTE = (
     "train: accuracy on the rows that were learnt from (on {rows:,} of each fold where there are more)"
 )

@@ -129,6 +129,8 @@ class RunSummary:
     def missing_note(self) -> str:
         """Return the epochs that are missing in the log; empty if it is complete."""
         known, epochs = len(self.epoch_metrics), self.config.epochs
+        if self.record and not known:
+            return "there is no metrics.jsonl, which an export leaves out, so no curves by epoch can be shown"
         if self.record and known < epochs:
             return f"metrics.jsonl holds {known} of {epochs} epochs; the others cannot be shown"
         return "" if self.epoch_metrics else "No epoch is finished yet: nothing to show but the settings"
