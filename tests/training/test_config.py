@@ -141,7 +141,7 @@ def test_a_folder_keeps_its_spelling_and_becomes_a_whole_path(tmp_path, monkeypa
         ("--seed -1", "seed must be a whole number of at least 0"),
         ("--input-size 0", "--input-size must be"),
         ("cifar11", "unknown image set 'cifar11'; did you mean 'cifar10'?"),
-        ("./nowhere/at/all", "is not a folder, index file or packed file of images"),
+        ("./nowhere/at/all", "no such folder, index file or packed file of images"),
         ("--logger wandbb", "unknown logger 'wandbb'; did you mean 'wandb'?"),
         ("mnist fast arcgard", "did you mean 'arcgrad'?"),
         ("mnist fst softmax", "did you mean"),

@@ -188,12 +188,36 @@ def test_bad_images_stop_before_the_first_step_or_are_skipped(damaged, tmp_path)
     with pytest.raises(InputError, match=r"cannot be read as an image.*on_bad_image='skip'"):
         wm.train(config(damaged), tmp_path / "stop", quiet=True)
     assert not (tmp_path / "stop" / "metrics.jsonl").exists()
-    with pytest.warns(UserWarning, match="1 of 30 images cannot be read and are skipped, such as .*00000.jpg"):
+    with (
+        pytest.warns(UserWarning, match="1 of 30 images cannot be read and are skipped, such as .*00000.jpg"),
+        pytest.warns(UserWarning, match="1 more image cannot be decoded and is left out: .*00015.jpg"),
+    ):
         found = wm.train(config(damaged, on_bad_image="skip"), tmp_path / "skip", quiet=True)
     assert found.record["skipped_images"]["count"] == 2
     assert found.record["manifest"]["images"]["unreadable"] == 1
     assert found.history[0]["skipped_images"] == 0  # decoded once, before the first step
     assert wm.evaluate(tmp_path / "skip").metrics["manifest"]["new"] == 0
+
+
+def test_all_images_that_cannot_be_decoded_are_counted_at_once(tmp_path, capsys):
+    """Whose headers are fine: a user who repairs one file after the other would start the run for each of them."""
+    root = formats.write_folder(tmp_path / "set", [10] * 3)
+    files = sorted(root.rglob("*.jpg"))
+    for place in (3, 15):
+        files[place].write_bytes(formats.encode(formats.picture(1, place, 64))[:-500])
+    with pytest.raises(InputError, match=r"00003\.jpg.*\(1 more of 30 images .*on_bad_image='skip'"):
+        wm.train(config(root), tmp_path / "stop", quiet=True)
+    files[20].write_bytes(b"")
+    with pytest.raises(InputError, match=r"00020\.jpg.*the file is empty"):
+        wm.train(config(root), tmp_path / "stop", quiet=True)
+    words = ["train", str(root), "fast(width=0.125)", "softmax", "--epochs", "1", "--batch-size", "8"]
+    words += ["--input-size", "16", "--on-bad-image", "skip", "--out", str(tmp_path / "run")]
+    with (
+        pytest.warns(UserWarning, match="1 of 30 images cannot be read"),
+        pytest.warns(UserWarning, match="2 more images cannot be decoded and are left out, such as .*00003.jpg"),
+    ):
+        assert main(words) == 0
+    assert "3 images cannot be read and were left out, such as " in capsys.readouterr().out
 
 
 def test_an_image_that_cannot_be_decoded_is_replaced_in_its_batch(damaged, tmp_path):
@@ -318,3 +342,15 @@ def test_pictures_arrays_and_folders_in_python_and_on_the_command_line(faces, ru
         assert np.allclose(np.linalg.norm(np.load(out)["embeddings"], axis=1), 1.0, atol=1e-5)
         assert main(["report", str(folder), "--out", str(tmp_path / "r.html"), "--data-dir", str(faces.parent)]) == 0
         assert "recall@1" in (tmp_path / "r.html").read_text()
+
+
+def test_without_the_images_of_a_run_an_error_names_the_option_that_needs_none(faces, run, tmp_path):
+    run.export(hub=str(tmp_path / "model"))
+    alone = wm.load(tmp_path / "model")
+    picture = next((faces / "test").rglob("*.jpg"))
+    with pytest.raises(InputError, match="pass their folder as data_dir, or give the threshold as threshold"):
+        alone.verify(picture, picture)
+    with pytest.raises(InputError, match="pass their folder as data_dir, or give the threshold as reject_below"):
+        alone.rejection_threshold(target_far=0.2)
+    with pytest.raises(InputError, match=r"pass their folder as data_dir$"):
+        alone.evaluate()

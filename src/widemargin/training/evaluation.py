@@ -20,7 +20,7 @@ from ..viz import page
 from ..viz.matrices import MAX_CONFUSION_CLASSES, draw_confusion_matrix
 from ..viz.protocol_page import neighbour_sections, protocol_page
 from .evaluate import evaluate, format_metrics
-from .image_inputs import Inputs
+from .image_inputs import Inputs, describe_skipped_images
 from .run_inputs import describe_data_changes
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def evaluate_run(
         lines += describe_pair_files(found["pairs"])
     if inputs.bad_images:
         found["skipped_images"] = inputs.skipped_images()
-        lines.append(f"{len(inputs.bad_images):,} images cannot be read and were skipped")
+        lines.append(describe_skipped_images(found["skipped_images"]))
     if (by_label := found.get("average_precision")) is not None and len(by_label) <= _MAX_LISTED_LABELS:
         said = (f"{name} {'–' if value is None else f'{value:.2f} %'}" for name, value in by_label.items())
         lines.append(f"average precision: {', '.join(said)}")

@@ -234,3 +234,15 @@ def describe_unseen(inputs: Inputs) -> tuple[str, ...]:
         return ()
     note = describe_singletons(check_some_pairs(inputs.test))
     return () if note is None else (note,)
+
+
+def describe_skipped_images(skipped: dict[str, Any]) -> str:
+    """What `skipped_images` says, in one line: how many, and the first of them with the reason.
+
+    >>> describe_skipped_images({"count": 2, "reasons": ["a.png: the file is empty", "b.png: the file is empty"]})
+    '2 images cannot be read and were left out, such as a.png: the file is empty'
+    """
+    count, first = skipped["count"], skipped["reasons"][0]
+    if count == 1:
+        return f"1 image cannot be read and was left out: {first}"
+    return f"{count:,} images cannot be read and were left out, such as {first}"

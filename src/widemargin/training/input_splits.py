@@ -75,13 +75,14 @@ def find_bad_images(config: TrainConfig, paths: Sequence[ImageFile], workers: in
     """The places of images that are skipped because their headers cannot be read; an error unless they may be."""
     problems = find_header_problems(paths, workers)
     if problems and config.on_bad_image == "stop":
-        more = (
-            f" ({len(problems) - 1:,} more of {len(paths):,} images cannot be read either)" if len(problems) > 1 else ""
-        )
-        raise InputError(
-            f"{next(iter(problems.values()))}{more}, or skip it with {spell_option('on_bad_image', 'skip')}"
-        )
+        raise InputError(describe_bad_stop(list(problems.values()), len(paths)))
     return problems
+
+
+def describe_bad_stop(problems: Sequence[str], total: int, has_started: bool = False) -> str:
+    """The error of images that cannot be read: the first, how many more, and for a new run that they may be skipped."""
+    more = f" ({len(problems) - 1:,} more of {total:,} images cannot be read either)" if len(problems) > 1 else ""
+    return f"{problems[0]}{more}" + ("" if has_started else f", or skip it with {spell_option('on_bad_image', 'skip')}")
 
 
 def describe_bad_images(inputs: Inputs, total: int) -> list[str]:

@@ -17,7 +17,7 @@ from ..io.errors import InputError, spell_option
 from .config import TrainConfig
 from .folder_inputs import load_folder_inputs
 from .image_inputs import Inputs
-from .input_splits import assign_new_error, build_run_augment, split_images
+from .input_splits import assign_new_error, build_run_augment, describe_bad_stop, split_images
 from .packed_inputs import load_packed_inputs
 
 
@@ -65,9 +65,20 @@ def load_inputs(
         image_set = load_images(config.data, data_dir)
         found = Inputs(*split_images(config, image_set), build_run_augment(config, image_set), config)
     if in_memory:
-        found = _decode_into_memory(found, workers)
+        known = set(found.bad_images)
+        found = _decode_into_memory(found, workers, has_started)
+        if (new := sorted(set(found.bad_images) - known)) and not has_started:
+            found.notes += (_describe_undecoded(len(new), len(known), found.bad_images[new[0]]),)
     found.rank, found.world_size, found.workers = rank, world_size, workers
     return found
+
+
+def _describe_undecoded(count: int, known: int, reason: str) -> str:
+    """A line on images whose headers are fine but which cannot be decoded; `known` have been reported before."""
+    images = "image" if count == 1 else "images"
+    which = f"{count:,} more {images}" if known else f"{count:,} {images}"
+    said = "is left out: " if count == 1 else "are left out, such as "
+    return f"{which} cannot be decoded and {said}{reason}"
 
 
 def image_folder(config: TrainConfig, data_dir: str | Path | None = None) -> Path | None:
@@ -93,8 +104,8 @@ def image_folder(config: TrainConfig, data_dir: str | Path | None = None) -> Pat
         return found
     if os.sep in config.data:
         moved = f"; if its images were moved, pass their folder as {spell_option('data_dir')}"
-        where = f"; it is not in {data_dir} either" if data_dir else moved
-        raise InputError(f"{config.data} is not a folder, index file or packed file of images{where}")
+        where = f", nor in {data_dir}" if data_dir else moved
+        raise InputError(f"{config.data}: no such folder, index file or packed file of images{where}")
     return None
 
 
@@ -105,13 +116,16 @@ def _has_images(path: Path) -> bool:
     return "{" in path.name and is_packed_set(path) and Path(expand_braces(str(path))[0]).is_file()
 
 
-def _decode_into_memory(inputs: Inputs, workers: int | None = None) -> Inputs:
+def _decode_into_memory(inputs: Inputs, workers: int | None, has_started: bool) -> Inputs:
     """The same with its images decoded, where they fit and are always seen whole."""
     size, how = inputs.augment.size, inputs.augment.interpolation
     names = ("train", "val", "test")
     parts = {name: part for name in names if isinstance(part := getattr(inputs, name), FolderImages)}
     if inputs.augment.scale is None and all(part.fits_in_memory(size) for part in parts.values()):
-        skipped = inputs.bad_images if inputs.config.on_bad_image == "skip" else None
+        stops = inputs.config.on_bad_image == "stop"
+        bad_images: dict[str, str] = {} if stops else inputs.bad_images
         for name, part in parts.items():
-            setattr(inputs, name, part.load_into_memory(size, how, workers=workers, bad_images=skipped))
+            setattr(inputs, name, part.load_into_memory(size, how, workers=workers, bad_images=bad_images))
+        if stops and bad_images:
+            raise InputError(describe_bad_stop(sorted(bad_images.values()), sum(map(len, parts.values())), has_started))
     return inputs

@@ -25,7 +25,14 @@ from .image_inputs import Inputs
 from .logging import MetricsLog
 from .model import MODULE_PREFIX
 from .run_calibration import compute_fingerprint, fit_calibration, load_calibration, store_calibration
-from .run_inputs import build_eval_augment, describe_data_changes, is_single, iter_model_inputs, load_test_inputs
+from .run_inputs import (
+    build_eval_augment,
+    describe_data_changes,
+    is_single,
+    iter_model_inputs,
+    load_inputs_for_threshold,
+    load_test_inputs,
+)
 from .run_results import Prediction, RejectionThreshold, Verification
 
 if TYPE_CHECKING:
@@ -294,7 +301,7 @@ class Run:
                 f"{spell_option('unseen_classes')} or a test folder of other classes, or use "
                 f"{spell_option('reject_below')}"
             )
-        inputs = self.load_inputs(data_dir)
+        inputs = load_inputs_for_threshold(self, data_dir, "reject_below")
         scores = self.nearest_class_cosine(self.embed_test_images(inputs=inputs)[0])
         notes = tuple(describe_data_changes(inputs, only_changes=True))
         return RejectionThreshold(threshold_of_unknown_scores(scores, target_far), notes)
@@ -338,7 +345,7 @@ class Run:
                 f"the run has no test images to calibrate a threshold on: pass {spell_option('threshold')}"
             )
         if threshold is None:
-            inputs = self.load_inputs(data_dir)
+            inputs = load_inputs_for_threshold(self, data_dir, "threshold")
             notes = tuple(describe_data_changes(inputs, only_changes=True))
             threshold = calibrated_threshold(*self.embed_test_images(inputs=inputs), target_far)
             why = f"{100 * target_far:g} % of different pairs pass"

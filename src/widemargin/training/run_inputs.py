@@ -49,6 +49,18 @@ if TYPE_CHECKING:
     from .run import Run
 
 
+class MissingImagesError(InputError):
+    """The images that a run names are not here."""
+
+
+def load_inputs_for_threshold(run: Run, data_dir: str | Path | None, option: str) -> Inputs:
+    """Test inputs to draw a threshold from; where they are missing the error names the option that gives it instead."""
+    try:
+        return run.load_inputs(data_dir)
+    except MissingImagesError as error:
+        raise InputError(f"{error}, or give the threshold as {spell_option(option)}, which needs no images") from None
+
+
 def load_test_inputs(
     run: Run, data_dir: str | Path | None = None, *, test: Any = None, assign_new: bool = False
 ) -> Inputs:
@@ -70,9 +82,8 @@ def load_test_inputs(
         )
     root = image_folder(config, data_dir)
     if root is None and canonical_set_name(config.data) is None:
-        raise InputError(
-            f"the images of the run ({config.data}) were not found; pass their folder as {spell_option('data_dir')} "
-            f"(verify needs no images if {spell_option('threshold')} is given)"
+        raise MissingImagesError(
+            f"the images of the run ({config.data}) were not found; pass their folder as {spell_option('data_dir')}"
         )
     if root is None:
         return load_inputs(

@@ -184,8 +184,13 @@ def _one_line_errors(file: BinaryIO, path: ImageFile) -> Iterator[None]:
     except MemoryError:
         raise InputError(f"{path}: not enough memory to decode it; make it smaller or remove it") from None
     except Exception as error:  # decoders raise many types of errors for damaged files
-        why = (" ".join(str(error).split()) or type(error).__name__).replace(repr(file), repr(path.name))
+        why = " ".join(str(error).split()) or type(error).__name__
+        why = "the file is empty" if _is_empty(file) else why.replace(repr(file), repr(path.name))
         raise InputError(f"{path}: cannot be read as an image ({why}); repair or remove it") from None
+
+
+def _is_empty(file: BinaryIO) -> bool:
+    return not file.closed and file.seek(0, os.SEEK_END) == 0
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -142,7 +142,9 @@ def load_images(name: str, data_dir: str | Path | None = None) -> ImageSet:
     """The set; looked for in `data_dir`, `WIDEMARGIN_DATA` and the cache, else downloaded. `CIFAR-10` is `cifar10`."""
     set_name = canonical_set_name(name)
     if set_name is None:
-        raise unknown_name_error("image set", name, image_set_names())
+        raise InputError(
+            f"{unknown_name_error('image set', name, image_set_names())}; nor is there a folder or file of this name"
+        )
     if set_name.startswith("generated"):
         from .generated import GENERATED_NAME, draw_generated
 
