@@ -151,7 +151,8 @@ def load_run_summary(
     class_names, image_sections = (
         _load_image_sections(folder, data_dir, device) if with_images and (epoch_metrics or record) else ((), [])
     )
-    return RunSummary(folder.resolve().name, config, epoch_metrics, record, class_names, image_sections)
+    name = folder.resolve().name
+    return RunSummary(name, config, epoch_metrics, record, class_names, image_sections, is_export=not is_run)
 
 
 def _load_image_sections(

@@ -100,6 +100,8 @@ class RunSummary:
     class_names: Sequence[str] = ()
     image_sections: Sequence[str] = field(default_factory=list)
     """Parts of a page made from its images, if they were at hand."""
+    is_export: bool = False
+    """Whether the folder is one of `export --hub`, which has no log."""
     name: str = ""
     colour: str = ""
     """Name and colour on the page; `assign_names_and_colours` sets both, as they depend on the page's other runs."""
@@ -129,7 +131,7 @@ class RunSummary:
     def missing_note(self) -> str:
         """Return the epochs that are missing in the log; empty if it is complete."""
         known, epochs = len(self.epoch_metrics), self.config.epochs
-        if self.record and not known:
+        if self.record and not known and self.is_export:
             return "there is no metrics.jsonl, which an export leaves out, so no curves by epoch can be shown"
         if self.record and known < epochs:
             return f"metrics.jsonl holds {known} of {epochs} epochs; the others cannot be shown"
