@@ -82,7 +82,7 @@ def test_whose_model_a_name_means():
         ("fast(width=0)", {}, "width=0 must be a number above 0"),
         ("fast(width=True)", {}, "width=True must be a number"),
         ("fast(0.5)", {}, "options are given by name"),
-        ("fast(**x)", {}, "\\*\\* is not supported"),
+        ("fast(**x)", {}, "cannot read .*; options are given by name"),
         ("fast(width=print())", {}, "cannot read 'width=print\\(\\)'"),
         ("fast(width=1)(width=2)", {}, "fast: cannot read"),
         ("fast(width=0.5", {}, "cannot read the model 'fast\\(width=0.5'"),

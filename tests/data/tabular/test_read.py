@@ -288,7 +288,7 @@ def test_what_is_written_is_read(tmp_path_factory, values, separator, encoding):
     varied = {name: len({v for v in column if not np.isnan(v)}) > 1 for name, column in expected.items()}
     kinds = sorted({kind for _, _, kind in values})
     if not any(varied.values()) and len(kinds) == 1:
-        with pytest.raises(InputError, match="only 1 of its 2 columns can be read"):
+        with pytest.raises(InputError, match="no column to learn from"):
             read_table(path)
         return
     table = read_table(path)
