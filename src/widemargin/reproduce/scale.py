@@ -1,13 +1,13 @@
 """Scale: is one number easy to choose? Accuracy against s (ArcGrad, NormFace) and over (s, m) (CosFace, ArcFace).
 
     widemargin reproduce scale uci        15 UCI sets, 2 × 10 folds, 80 settings; about 5 minutes on one core
-    widemargin reproduce scale fifty      20,000 rows of 50 classes, one fold in five; about 15 minutes on one core
+    widemargin reproduce scale fifty      20,000 rows of 50 classes, one fold in five; about 9 minutes on one core
     widemargin reproduce scale cifar10    the small network, 10 epochs, 16 settings; 5 minutes each on two cores
-    widemargin reproduce scale omniglot   121 unseen characters, 16 settings; about 4 minutes each on two cores
+    widemargin reproduce scale omniglot   121 unseen characters, 16 settings; half a minute each on one core
 
 The result is the width of the plateau: which scales are within a point of a loss's own best setting. Expected
-(records/scale_uci.json, records/scale_fifty.json): on the small sets every scale of ArcGrad and NormFace is on it; with
-50 classes small scales are not. The image sets are not measured yet.
+(records/scale_uci.json, scale_fifty.json, scale_omniglot.jsonl): on the small sets every scale of ArcGrad and NormFace
+is on it; with 50 classes small scales are not, on Omniglot large ones are not. CIFAR-10 is not measured yet.
 """
 
 from __future__ import annotations
