@@ -41,7 +41,8 @@ CLAIMS: tuple[tuple[Claim, Judge | None], ...] = (
             "The margin is not necessary: one number, s, is enough and easy to choose.",
             "widemargin reproduce scale uci\nwidemargin reproduce scale fifty\nwidemargin reproduce scale cifar10\n"
             "widemargin reproduce scale omniglot",
-            "about 5 and 9 minutes on one core; on images 16 runs each, of 5 minutes on two cores (CIFAR-10) and half a minute on one",
+            "about 5 and 9 minutes on one core; on images 16 runs each, of 5 minutes on two cores (CIFAR-10) and half "
+            "a minute on one",
             record="scale_uci.json",
         ),
         findings_tables.judge_scale,
